@@ -232,7 +232,8 @@ fn fix(
     }
     for _ in 0..STEPS {
         let found = changed.findings(facts, open);
-        let takes = |finding: &&Finding| workload.is_known() && choice.takes(finding) && !moves.retire(&finding.remedy);
+        let takes =
+            |finding: &&Finding| workload.is_editable() && choice.takes(finding) && !moves.retire(&finding.remedy);
         if !found.iter().filter(takes).any(|finding| changed.apply(&finding.remedy.edits)) {
             break;
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use thiserror::Error;
 use winpool_core::api::ObjectReference;
 
-use crate::kinds::{KINDS, TEMPLATE, group_of, is_known, template_at};
+use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::PodSpec;
 
 /// The namespace of objects in manifests that name none, unless the user names it.
@@ -69,15 +69,14 @@ impl<'a> WorkloadManifest<'a> {
     pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
         let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
         let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
-        let is_known = is_known(group_of(api_version), kind);
-        let known = KINDS.iter().find(|(known, ..)| *known == kind && is_known);
+        let known = WorkloadKind::of(group_of(api_version), kind).and_then(|kind| kind.path);
         let has_containers = |path: &&str| {
             let keys: Vec<&str> = path.split('.').chain(["containers"]).collect();
             get(object, &keys).is_some_and(Value::is_array)
         };
         let is_runner = (group_of(api_version), kind) == RUNNERS;
         let by_shape = || SHAPES.iter().copied().find(|path| is_runner || has_containers(path));
-        let Some(path) = known.map(|(.., path)| *path).or_else(by_shape) else { return Ok(None) };
+        let Some(path) = known.or_else(by_shape) else { return Ok(None) };
         Self::at(object, path.into(), known.is_some())
     }
 
@@ -90,7 +89,7 @@ impl<'a> WorkloadManifest<'a> {
         let mut paths = Vec::new();
         if let Some(pods) = object["spec"][ASSEMBLED].as_array() {
             paths.extend((0..pods.len()).map(|index| format!("spec.{ASSEMBLED}[{index}].spec")));
-        } else if !is_known(group_of(text("apiVersion")), text("kind")) {
+        } else if !is_own(group_of(text("apiVersion")), text("kind")) {
             find_templates(&object["spec"], "spec", 0, &mut paths);
         }
         let found: Vec<Self> =
@@ -165,9 +164,9 @@ impl<'a> WorkloadManifest<'a> {
         template_at(&self.path)
     }
 
-    /// True if it is of a kind of Kubernetes itself. Other kinds may not have all fields of a pod template.
-    pub fn is_known(&self) -> bool {
-        is_known(group_of(self.api_version), self.kind)
+    /// True if it has a whole pod template that can be edited. That of an unknown kind may lack fields of one.
+    pub fn is_editable(&self) -> bool {
+        WorkloadKind::of(group_of(self.api_version), self.kind).is_some() && !self.is_assembled()
     }
 
     /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.

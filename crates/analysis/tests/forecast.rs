@@ -105,7 +105,7 @@ fn an_ignored_or_foreign_node_is_not_changed() {
 fn with_object(pool: &str, kind: &str, object: &str) -> Snapshot {
     let linux = node("{metadata: {labels: {kubernetes.io/os: linux}}, status: {nodeInfo: {operatingSystem: linux}}}");
     let mut cluster = snapshot(&[pool], &[("win", node("{}")), ("linux", linux)]);
-    match WorkloadKind::by_name(kind) {
+    match WorkloadKind::with_template(kind) {
         Some(kind) => cluster.workloads.of_kind(kind).add(yaml(object)),
         None => cluster.pods = Known::Complete(yaml(object)),
     }
@@ -320,7 +320,9 @@ fn pods_that_cannot_be_read_hold_the_taint() {
 
 #[test]
 fn of_the_kinds_that_cannot_be_listed_only_daemon_sets_hold_the_taint() {
-    for (kind, holds) in [(WorkloadKind::CronJob, false), (WorkloadKind::DaemonSet, true)] {
+    for (kind, holds) in
+        [(WorkloadKind::own("CronJob").unwrap(), false), (WorkloadKind::own("DaemonSet").unwrap(), true)]
+    {
         let mut partial = snapshot(&["{}"], &[("win", node("{}"))]);
         *partial.workloads.of_kind(kind) = Known::Forbidden("it is forbidden".to_owned());
         let (policy, classes) = (policy_of(&partial.pools), partial.classes.clone());

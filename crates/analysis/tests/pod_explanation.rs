@@ -241,7 +241,14 @@ fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
             ))
         };
         let pods: Vec<Pod> = nodes.iter().map(pod).collect();
-        answer_template(WorkloadKind::Deployment, &workload, &pods, &machines, &classes, &Images::default())
+        answer_template(
+            WorkloadKind::own("Deployment").unwrap(),
+            &workload,
+            &pods,
+            &machines,
+            &classes,
+            &Images::default(),
+        )
     };
     let silent = "{containers: [{name: c, image: i}]}";
     for (nodes, system) in [
@@ -481,7 +488,7 @@ fn a_daemon_set_that_prepares_new_nodes_is_not_told_to_wait_for_itself() {
               image: 'agent:ltsc2022'}]}}}}",
         );
         let machines = [machine("win-1", "10.0.20348", &taint)];
-        let kind = WorkloadKind::by_name(kind).unwrap();
+        let kind = WorkloadKind::with_template(kind).unwrap();
         answer_template(kind, &workload, &[], &machines, &BTreeMap::new(), &Images::default()).remedy.unwrap().text
     };
     let key = "node.cloudprovider.kubernetes.io/uninitialized";

@@ -132,7 +132,7 @@ fn intolerant(spec: &Value) -> Value {
 
 /// True if the operator holds the taint of a pool because of a template of this kind without tolerations, or adds tolerations to
 /// its pods.
-fn is_counted(kind: WorkloadKind, spec: &Value, class: &Arc<RuntimeClass>) -> bool {
+fn is_counted(kind: &'static WorkloadKind, spec: &Value, class: &Arc<RuntimeClass>) -> bool {
     let pool = pool_object("{spec: {runtimeClassDiscovery: Disabled}}");
     let labels = Value::from_iter(LABELS);
     let node = node(&json!({"metadata": {"labels": labels}}).to_string());
@@ -181,10 +181,10 @@ proptest! {
         let target = pod.target(known);
         let is_missing = |id: &str| check(&WorkloadManifest::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
         prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "the rules");
-        for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
+        for kind in [WorkloadKind::own("Deployment").unwrap(), WorkloadKind::own("DaemonSet").unwrap()] {
             if is_counted(kind, &spec, &object_of_class) {
                 // The class of a DaemonSet may contradict it.
-                let is_contradiction = kind == WorkloadKind::DaemonSet && target == Target::Linux;
+                let is_contradiction = kind == WorkloadKind::own("DaemonSet").unwrap() && target == Target::Linux;
                 prop_assert!(target == Target::Windows || is_contradiction, "the operator: {:?} {:?}", kind, target);
             }
         }
@@ -210,11 +210,11 @@ proptest! {
         let (facts, object_of_class, class) = (Facts::of(&view), Arc::new(class.clone()), Class::from(&class));
         let pod: PodSpec = read(spec.clone());
         let known = pod.runtime_class.as_ref().map(|_| &class);
-        for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
+        for kind in [WorkloadKind::own("Deployment").unwrap(), WorkloadKind::own("DaemonSet").unwrap()] {
             let mut object = objects(&spec)[1].clone();
-            object["kind"] = json!(kind.as_str());
+            object["kind"] = json!(kind.name);
             let workload = WorkloadManifest::read(&object).unwrap().unwrap();
-            let placed_by = known.filter(|_| kind != WorkloadKind::DaemonSet);
+            let placed_by = known.filter(|_| kind != WorkloadKind::own("DaemonSet").unwrap());
             let is_served = selects(&pod, placed_by, &LABELS.into_iter().collect()) && placed_by.is_none_or(|class| class.conflict(&pod).is_none());
             if !is_served || facts.target(&pod) != Target::Windows {
                 continue;

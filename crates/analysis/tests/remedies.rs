@@ -154,11 +154,11 @@ proptest! {
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
             prop_assert_eq!(after.system, told.system);
         }
-        let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), &[], &machines, &classes(), &Images::default());
+        let told = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &template(&pod.spec), &[], &machines, &classes(), &Images::default());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = remedied(&told, &spec).filter(|_| !is_refused(&pod.spec)) {
             prop_assert!(!is_refused(&spec), "{:#?}", told);
-            let after = answer_template(WorkloadKind::DaemonSet, &template(&spec), &[], &settled, &classes(), &Images::default());
+            let after = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &template(&spec), &[], &settled, &classes(), &Images::default());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
         }
     }

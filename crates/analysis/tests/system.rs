@@ -51,7 +51,14 @@ fn object(spec: &Value) -> Value {
 
 fn why(spec: &Value) -> PodExplanation {
     let workload: Workload = serde_json::from_value(object(spec)).unwrap();
-    answer_template(WorkloadKind::Deployment, &workload, &[], &hosts(), &BTreeMap::new(), &Images::default())
+    answer_template(
+        WorkloadKind::own("Deployment").unwrap(),
+        &workload,
+        &[],
+        &hosts(),
+        &BTreeMap::new(),
+        &Images::default(),
+    )
 }
 
 fn found(spec: &Value) -> Vec<Finding> {

@@ -174,8 +174,8 @@ fn stream(files: &[PathBuf]) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Keeps what concerns one workload. Fails if there is none of this name.
-fn only(found: &mut Fixes, written: &Written, kind: WorkloadKind, name: &str) -> Result<(), Error> {
-    let kind = kind.as_str();
+fn only(found: &mut Fixes, written: &Written, kind: &'static WorkloadKind, name: &str) -> Result<(), Error> {
+    let kind = kind.name;
     let is_it = |object: &ObjectReference| object.kind == kind && object.name == name;
     let mut is_there = found.by_hand.iter().any(|(_, by_hand)| is_it(&by_hand.object));
     written.each(|_, workload| is_there |= is_it(&workload.object()));

@@ -1,5 +1,6 @@
 //! Reads a live cluster and shows progress on a terminal.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -72,6 +73,13 @@ impl ReadError {
 /// Selects pods that have not finished.
 pub(super) fn unfinished_pods() -> ListParams {
     ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
+}
+
+/// Returns the groups that the API server serves, each with a version: `apps/v1`.
+pub(super) async fn groups(client: &Client) -> Result<BTreeSet<String>, ReadError> {
+    let listed = read_in_time(client.list_api_groups()).await;
+    let groups = listed.map_err(|error| ReadError::of("get", "the API groups", error))?.groups;
+    Ok(groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version).collect())
 }
 
 /// Lists the objects of the resource `what` that `parameters` select, in pages, and passes each to `found`.

@@ -95,14 +95,14 @@ async fn rehearse(
 }
 
 /// The workloads that no other workload controls.
-fn templates(view: &View) -> impl Iterator<Item = (WorkloadKind, &Workload)> {
+fn templates(view: &View) -> impl Iterator<Item = (&'static WorkloadKind, &Workload)> {
     let known = view.workloads.known().into_iter().flatten();
     known.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
 }
 
 /// Looks up the images of the workloads that no other workload controls.
 async fn images_of_templates(view: &View, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, OptionsError> {
-    let images_of = |(_, workload): (WorkloadKind, &Workload)| {
+    let images_of = |(_, workload): (&'static WorkloadKind, &Workload)| {
         workload.template.images().map(|(_, name)| name.to_owned()).collect::<Vec<_>>()
     };
     let images = resolve.images(|| templates(view).flat_map(images_of).collect()).await?;
@@ -136,7 +136,7 @@ fn image_notes(view: &View, images: Images) -> Vec<String> {
     facts.add_images(images);
     let mut notes = Vec::new();
     for (kind, workload) in templates(view) {
-        let template = workload.manifest(kind.as_str());
+        let template = workload.manifest(kind);
         let found = check_images(&template, &facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
     }
@@ -154,7 +154,7 @@ fn lacking_tolerations(view: &View) -> Vec<ObjectReference> {
     let says_no_system =
         |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
     let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
-    let manifests = unclear.map(|(kind, workload)| workload.manifest(kind.as_str()));
+    let manifests = unclear.map(|(kind, workload)| workload.manifest(kind));
     let unhelped = manifests.filter(|manifest| facts.started_on_windows(manifest) != Some(true));
     unhelped.filter_map(|manifest| check_tolerations(&manifest, &facts)).map(|found| found.object).collect()
 }

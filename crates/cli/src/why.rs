@@ -11,7 +11,7 @@ use winpool_client::terminal::Outcome;
 use super::assume::Assume;
 use super::resolve::Resolve;
 use super::{Common, Error, output};
-use winpool_analysis::kinds::{LISTED_KINDS, WorkloadKind};
+use winpool_analysis::kinds::WorkloadKind;
 
 /// Explain the state of a node, or why pods can or cannot be scheduled and started.
 ///
@@ -42,12 +42,16 @@ use winpool_analysis::kinds::{LISTED_KINDS, WorkloadKind};
   winpool why class/windows-2022 -f nodepools.yaml -f pool.yaml")]
 pub struct Arguments {
     /// Object to explain, as KIND/NAME or KIND NAME. Kinds: node, pod, class, deployment, statefulset, daemonset, replicaset,
-    /// replicationcontroller, job, cronjob, and kubectl's short names for them.
+    /// replicationcontroller, job, cronjob, and kubectl's short names for them; raycluster, rayjob, rayservice, leaderworkerset, and the
+    /// jobs of Kubeflow, such as pytorchjob.
     #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     pub object: Vec<String>,
     /// Namespace; the one of the current context if not set.
     #[arg(long, short)]
     pub namespace: Option<String>,
+    /// Path of the pod template, for a workload with several: spec.headGroupSpec.template.
+    #[arg(long, value_name = "PATH")]
+    pub template: Option<String>,
     #[command(flatten)]
     pub common: Common,
     #[command(flatten)]
@@ -62,36 +66,17 @@ enum Kind {
     Node,
     Pod,
     Class,
-    Workload(WorkloadKind),
+    Workload(&'static WorkloadKind),
 }
-
-/// kubectl's short names.
-const SHORT: [(&str, Kind); 8] = [
-    ("no", Kind::Node),
-    ("po", Kind::Pod),
-    ("deploy", Kind::Workload(WorkloadKind::Deployment)),
-    ("sts", Kind::Workload(WorkloadKind::StatefulSet)),
-    ("ds", Kind::Workload(WorkloadKind::DaemonSet)),
-    ("rs", Kind::Workload(WorkloadKind::ReplicaSet)),
-    ("rc", Kind::Workload(WorkloadKind::ReplicationController)),
-    ("cj", Kind::Workload(WorkloadKind::CronJob)),
-];
 
 impl Kind {
     /// Reads a kind as kubectl does: in any case, singular, plural or short.
     fn parse(text: &str) -> Option<Self> {
-        let text = text.to_ascii_lowercase();
-        let short = SHORT.iter().find(|(short, _)| *short == text).map(|(_, kind)| *kind);
-        let workload = || {
-            let is_it = |kind: WorkloadKind, plural: &str| text == plural || text == kind.as_str().to_ascii_lowercase();
-            let known = LISTED_KINDS.iter().find(|(kind, _, plural)| is_it(*kind, plural));
-            known.map(|(kind, ..)| Self::Workload(*kind))
-        };
-        match text.as_str() {
-            "node" | "nodes" => Some(Self::Node),
-            "pod" | "pods" => Some(Self::Pod),
+        match text.to_ascii_lowercase().as_str() {
+            "node" | "nodes" | "no" => Some(Self::Node),
+            "pod" | "pods" | "po" => Some(Self::Pod),
             "class" | "runtimeclass" | "runtimeclasses" => Some(Self::Class),
-            _ => short.or_else(workload),
+            other => WorkloadKind::by_any_name(other).filter(|kind| kind.has_template()).map(Self::Workload),
         }
     }
 }
@@ -113,7 +98,7 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
 }
 
 /// Reads the kind and name of a workload that creates pods from a template.
-pub(super) fn workload(words: &[String]) -> Result<(WorkloadKind, &str), Error> {
+pub(super) fn workload(words: &[String]) -> Result<(&'static WorkloadKind, &str), Error> {
     match parse(words)? {
         (Kind::Workload(kind), name) => Ok((kind, name)),
         (kind, name) => {
@@ -122,7 +107,9 @@ pub(super) fn workload(words: &[String]) -> Result<(WorkloadKind, &str), Error> 
     }
 }
 
-pub async fn run(Arguments { object, namespace, common, resolve, assume }: Arguments) -> Result<Outcome, Error> {
+pub async fn run(
+    Arguments { object, namespace, template, common, resolve, assume }: Arguments,
+) -> Result<Outcome, Error> {
     let (format, mut is_known) = (common.output.format, true);
     let gaps = match parse(&object)? {
         (Kind::Node, name) => {
@@ -137,8 +124,9 @@ pub async fn run(Arguments { object, namespace, common, resolve, assume }: Argum
             gaps
         }
         (Kind::Workload(kind), name) => {
+            let named = (name, template.as_deref());
             let (answer, gaps) =
-                pod::why_workload(kind, name, namespace.as_deref(), &common, &assume, &resolve).await?;
+                pod::why_workload(kind, named, namespace.as_deref(), &common, &assume, &resolve).await?;
             output::print(format, &answer, || pod::text(&answer))?;
             is_known = answer.is_known();
             gaps
@@ -159,14 +147,14 @@ mod tests {
 
     #[test]
     fn objects_are_named_as_for_kubectl() {
-        let deployment = Kind::Workload(WorkloadKind::Deployment);
+        let deployment = Kind::Workload(WorkloadKind::own("Deployment").unwrap());
         for (words, expected) in [
             (&["node/win-1"][..], Some((Kind::Node, "win-1"))),
             (&["node", "win-1"], Some((Kind::Node, "win-1"))),
             (&["Pod/web"], Some((Kind::Pod, "web"))),
             (&["deploy/web"], Some((deployment, "web"))),
             (&["deployments", "web"], Some((deployment, "web"))),
-            (&["cj/backup"], Some((Kind::Workload(WorkloadKind::CronJob), "backup"))),
+            (&["cj/backup"], Some((Kind::Workload(WorkloadKind::own("CronJob").unwrap()), "backup"))),
             (&["class/windows-2022"], Some((Kind::Class, "windows-2022"))),
             (&["node"], None),
             (&["node/"], None),

@@ -47,7 +47,7 @@ pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, i
 
 /// Explains the pods of this template; `pods` are its current pods.
 pub fn answer_template(
-    kind: WorkloadKind,
+    kind: &'static WorkloadKind,
     workload: &Workload,
     pods: &[Pod],
     machines: &[Node],
@@ -56,7 +56,7 @@ pub fn answer_template(
 ) -> PodExplanation {
     let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
     let pod = Pod { spec, os_label, ..Pod::default() };
-    let object = ObjectReference::namespaced(kind.as_str(), or_default(&workload.namespace), &workload.name);
+    let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
     let placed_by = PlacedBy::of(Some(kind));
     PodExplanation { object, ..explanation(&pod, pods, placed_by, machines, classes, images) }
 }

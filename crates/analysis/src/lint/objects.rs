@@ -13,7 +13,7 @@ use winpool_core::windows::{Build, KernelVersion};
 use crate::finding::Consequence::{Fails, Ignored, Note};
 use crate::finding::Finding;
 use crate::finding::Severity::{Info, Warning};
-use crate::kinds::served;
+use crate::kinds::WorkloadKind;
 use crate::lint::Rule;
 use crate::lint::facts::Facts;
 use crate::lint::rule::{Hit, Judgement, Scope, Test, rule};
@@ -123,7 +123,7 @@ pub(super) fn check_object(kind: &str, rules: &[Rule], object: &Value, facts: &F
 /// Returns the finding about an object of this kind. The field of `hit` is a path in the object.
 pub(super) fn finding(rule: &Rule, kind: &str, object: &Value, hit: Hit) -> Finding {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let is_namespaced = kind == "Service" || served(kind).is_some();
+    let is_namespaced = kind == "Service" || WorkloadKind::own(kind).is_some();
     Finding {
         rule: rule.id.to_owned(),
         severity: rule.verdict.0,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::finding::Consequence::Rejected;
 use crate::finding::Finding;
 use crate::finding::Severity::Error;
-use crate::kinds::{KINDS, group_of, is_known, served};
+use crate::kinds::{WorkloadKind, group_of, is_own};
 use crate::lint::Rule;
 use crate::lint::facts::Facts;
 use crate::lint::objects::{check_object, finding};
@@ -120,14 +120,15 @@ fn remove(object: &mut Value, pointer: &str) {
 
 /// Returns the path of the pod spec in an object of a known kind.
 fn path_of(object: &Value) -> &'static str {
-    KINDS.iter().find(|(known, ..)| object["kind"] == *known).map_or("spec", |(.., path)| *path)
+    let known = object["kind"].as_str().and_then(WorkloadKind::own);
+    known.and_then(|kind| kind.path).unwrap_or("spec")
 }
 
 fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (kind, own) = (subject.workload.kind, subject.workload.api_version);
     // Others have kinds of these names in groups of their own, such as the DaemonSet of OpenKruise.
-    let served = served(kind).filter(|served| *served != own && is_known(group_of(own), kind));
-    let Some(served) = served else { return };
+    let served = WorkloadKind::own(kind).map(WorkloadKind::api_version);
+    let Some(served) = served.filter(|served| *served != own && is_own(group_of(own), kind)) else { return };
     let message = format!("no supported version of Kubernetes serves {kind} in {own}");
     let hit = Hit::at("apiVersion").saying(message);
     let is_only_name = served != "apps/v1" || subject.workload.has_selector;
@@ -139,7 +140,7 @@ fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    if is_known(group_of(subject.workload.api_version), subject.workload.kind) {
+    if is_own(group_of(subject.workload.api_version), subject.workload.kind) {
         let mut wrong = Vec::new();
         find_wrong(&FieldPlace::default(), subject.workload.raw, &|value| value, &mut wrong);
         hits.extend(wrong.into_iter().map(|(place, message)| hit(place.path, message)));

@@ -132,8 +132,8 @@ impl Pod {
     }
 
     /// Returns the kind of its workload, if winpool lists templates of that kind.
-    pub fn workload_kind(&self) -> Option<WorkloadKind> {
-        WorkloadKind::by_name(self.controlled_by().0)
+    pub fn workload_kind(&self) -> Option<&'static WorkloadKind> {
+        WorkloadKind::with_template(self.controlled_by().0)
     }
 
     fn controlled_by(&self) -> (&str, &str) {

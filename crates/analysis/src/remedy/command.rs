@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use winpool_core::api::ObjectReference;
 
 use super::{Edit, Operation, Remedy, parsed};
-use crate::kinds::template_of;
+use crate::kinds::{WorkloadKind, template_of};
 
 impl Remedy {
     /// Returns the change as a JSON merge patch (RFC 7396) of the object, if none of the edits is in a list.
@@ -55,9 +55,8 @@ impl Remedy {
 /// or new pods do not follow a change.
 fn changing_template(kind: &str) -> Option<String> {
     match kind {
-        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicationController" | "CronJob" => template_of(kind),
         "WindowsPool" => Some(String::new()),
-        _ => None,
+        kind => WorkloadKind::own(kind).filter(|kind| kind.takes_changes).and_then(|kind| template_of(kind.name)),
     }
 }
 

@@ -71,16 +71,16 @@ impl<T> Known<Vec<T>> {
 
 /// The objects that create pods from a template, by kind. A kind that is absent was not read, or the manifests have none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Workloads(BTreeMap<WorkloadKind, Known<Vec<Workload>>>);
+pub struct Workloads(BTreeMap<&'static WorkloadKind, Known<Vec<Workload>>>);
 
 impl Workloads {
     /// Returns those of this kind, to change them.
-    pub fn of_kind(&mut self, kind: WorkloadKind) -> &mut Known<Vec<Workload>> {
+    pub fn of_kind(&mut self, kind: &'static WorkloadKind) -> &mut Known<Vec<Workload>> {
         self.0.entry(kind).or_default()
     }
 
     /// Returns those of the kinds that are known, if winpool read any kind.
-    pub fn known(&self) -> Option<impl Iterator<Item = (WorkloadKind, &Workload)>> {
+    pub fn known(&self) -> Option<impl Iterator<Item = (&'static WorkloadKind, &Workload)>> {
         let is_read = self.0.values().any(|all| all.known().is_some());
         let known = self.0.iter().filter_map(|(kind, all)| Some((*kind, all.known()?)));
         is_read.then(|| known.flat_map(|(kind, all)| all.iter().map(move |workload| (kind, workload))))
@@ -88,6 +88,6 @@ impl Workloads {
 
     /// Returns the resources that cannot be listed, with the reasons.
     pub fn refused(&self) -> BTreeMap<&'static str, &str> {
-        self.0.iter().filter_map(|(kind, all)| Some((kind.resource().1, all.refusal()?))).collect()
+        self.0.iter().filter_map(|(kind, all)| Some((kind.plural, all.refusal()?))).collect()
     }
 }

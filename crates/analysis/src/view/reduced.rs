@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use winpool_core::api::names::IGNORE;
 
+use crate::kinds::{WorkloadKind, group_of};
 use crate::pod::Pod;
 use crate::workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest};
 
@@ -43,7 +44,7 @@ fn started(object: &Value) -> Option<Box<StartedPod>> {
 
 impl From<Value> for Reduced {
     fn from(mut object: Value) -> Self {
-        let is_finished = is_finished(&object["kind"], &object["status"]);
+        let is_finished = is_finished(&object);
         let started = started(&object).filter(|_| !is_finished);
         let is_scheduled = is_scheduled(&object);
         if let Value::Object(object) = &mut object {
@@ -82,16 +83,7 @@ fn is_scheduled(object: &Value) -> bool {
         && !owners.is_some_and(|owners| owners.iter().any(is_chosen))
 }
 
-fn is_finished(kind: &Value, status: &Value) -> bool {
-    let ends = |condition: &Value| {
-        ["Complete", "Failed"].iter().any(|end| condition["type"] == *end) && condition["status"] == "True"
-    };
-    match kind.as_str() {
-        Some("Pod") => ["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase),
-        Some("Job") => status["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(ends)),
-        // Of Argo Workflows and Tekton.
-        Some("Workflow") => status["finishedAt"].is_string(),
-        Some("TaskRun" | "PipelineRun") => status["completionTime"].is_string(),
-        _ => false,
-    }
+fn is_finished(object: &Value) -> bool {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    WorkloadKind::of(group_of(text("apiVersion")), text("kind")).is_some_and(|kind| kind.has_ended(object))
 }

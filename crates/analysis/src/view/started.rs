@@ -34,7 +34,7 @@ impl Started {
         }
         for (kind, workload) in view.workloads.known().into_iter().flatten() {
             if let Some((controller, name)) = &workload.controller {
-                let own = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
+                let own = format!("{} {}/{}", kind.name, workload.namespace, workload.name);
                 started.add_controller(&own, &format!("{controller} {}/{name}", workload.namespace));
             }
         }

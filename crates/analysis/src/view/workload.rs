@@ -6,7 +6,7 @@ use serde_json::Value;
 use winpool_core::api::names;
 use winpool_core::pod::{DaemonSet, WireMetadata};
 
-use crate::kinds::{KINDS, TEMPLATE, served};
+use crate::kinds::{TEMPLATE, WorkloadKind};
 use crate::pod::PodSpec;
 use crate::workload::{WorkloadManifest, or_default};
 
@@ -30,6 +30,8 @@ pub struct Workload {
     pub os_label: Option<String>,
     /// The pod spec of the template.
     pub template: PodSpec,
+    /// The path of the pod spec in the object, if it may have several templates.
+    pub path: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -95,21 +97,51 @@ impl From<WireWorkload> for Workload {
             replicas: spec.replicas.unwrap_or(1),
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
             template: template.spec.unwrap_or_default(),
+            path: None,
         }
     }
 }
 
 impl Workload {
+    /// Returns a workload for each pod template of an object of this kind.
+    ///
+    /// # Errors
+    /// Fails if the metadata, or the template of a kind of Kubernetes itself, cannot be read.
+    pub fn read_all(kind: &'static WorkloadKind, object: &Value) -> Result<Vec<Self>, serde_json::Error> {
+        if kind.is_own() {
+            return Ok(vec![Self::deserialize(object)?]);
+        }
+        let mut metadata = WireMetadata::deserialize(&object["metadata"])?;
+        let own = Self {
+            is_over: metadata.deletion_timestamp.is_some() || kind.has_ended(object),
+            is_ignored: metadata.is_ignored(),
+            created: metadata.created(),
+            controller: metadata.controller(),
+            name: metadata.take_name(),
+            namespace: metadata.namespace.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            replicas: 1,
+            ..Self::default()
+        };
+        let of_template = |found: WorkloadManifest<'_>| Self {
+            is_ignored: own.is_ignored || found.metadata["annotations"][names::IGNORE] == "true",
+            os_label: found.labels().remove(names::OS),
+            path: Some(found.path.into_owned()),
+            template: found.pod,
+            ..own.clone()
+        };
+        Ok(WorkloadManifest::read_all(object).into_iter().flatten().map(of_template).collect())
+    }
+
     /// Returns the workload of this kind as if it were read from a manifest. It has no raw fields, so rules about single fields do
     /// not apply.
-    pub fn manifest<'a>(&'a self, kind: &'a str) -> WorkloadManifest<'a> {
-        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE, |(.., path)| path);
+    pub fn manifest(&self, kind: &'static WorkloadKind) -> WorkloadManifest<'_> {
         WorkloadManifest {
-            api_version: served(kind).unwrap_or_default(),
-            kind,
+            api_version: kind.api_version(),
+            kind: kind.name,
             namespace: or_default(&self.namespace),
             name: &self.name,
-            path: path.into(),
+            path: self.path.as_deref().or(kind.path).unwrap_or(TEMPLATE).to_owned().into(),
             pod: self.template.clone(),
             raw: &Value::Null,
             metadata: &Value::Null,

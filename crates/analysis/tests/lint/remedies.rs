@@ -118,7 +118,14 @@ fn why_puts_a_remedied_pod_where_the_table_says() {
         let object = workload("Deployment", &windows(&case.after));
         let read: Workload = serde_json::from_value(object).unwrap();
         let machines = machines(case);
-        let told = answer_template(WorkloadKind::Deployment, &read, &[], &machines, &classes, &Images::default());
+        let told = answer_template(
+            WorkloadKind::own("Deployment").unwrap(),
+            &read,
+            &[],
+            &machines,
+            &classes,
+            &Images::default(),
+        );
         let possible = told.nodes.iter().filter(|node| node.possible).map(|node| node.name.as_str());
         assert_eq!(possible.collect::<Vec<_>>(), case.lands, "{case:?}: {told:#?}");
         assert!(told.nodes.iter().all(|node| !node.possible || node.starts != Some(false)), "{case:?}: {told:#?}");

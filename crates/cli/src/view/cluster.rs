@@ -1,6 +1,6 @@
 //! Reads a live cluster into a view, in pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_analysis::explain::pod_defaults::has_pod_defaults;
 use winpool_analysis::explain::status::is_reported;
-use winpool_analysis::kinds::{KINDS, LISTED_KINDS, WorkloadKind};
+use winpool_analysis::kinds::{KINDS, WorkloadKind};
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::gmsa;
 use winpool_analysis::pod::Pod;
@@ -24,6 +24,7 @@ use winpool_core::plan::pools::pool::GuardedPool;
 use crate::gaps::{Gaps, Lacks};
 use crate::live::{self, ReadError, kubernetes_version};
 
+use super::assembled::assembled;
 use super::autoscalers;
 use super::seen::Seen;
 
@@ -201,40 +202,68 @@ impl<'c> Reader<'c> {
 
     /// Reads the workloads as the operator reads them.
     async fn workloads(&mut self) -> Result<(), ReadError> {
-        for (kind, group, plural) in LISTED_KINDS {
-            let (_, api) = resource(self.client, None, group, kind.as_str());
-            let selected = match kind {
+        for (kind, resource) in self.kinds().await?.into_iter().filter(|(kind, _)| kind.has_template()) {
+            let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+            let workloads = if kind.is_own() {
                 // A Deployment stands for its ReplicaSets.
-                WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
-                _ => ListParams::default(),
+                let is_set = kind.name == "ReplicaSet";
+                let selected = ListParams::default();
+                let selected = if is_set { selected.labels("!pod-template-hash") } else { selected };
+                live::known(live::collect(kind.plural, &api, selected, |workload: Workload| workload).await)?
+            } else {
+                self.of_others(kind, &resource, &api).await?
             };
-            let listed = live::collect(plural, &api, selected, |workload: Workload| workload).await;
-            let workloads = live::known(listed)?;
-            self.gaps.in_cluster |= workloads.is_forbidden();
+            self.gaps.in_cluster |= workloads.is_forbidden() && kind.is_own();
             *self.view.workloads.of_kind(kind) = workloads;
         }
         Ok(())
     }
 
+    /// Reads the workloads of a kind that another project adds. An object that cannot be read is left out: its pods show it.
+    async fn of_others(
+        &mut self,
+        kind: &'static WorkloadKind,
+        resource: &ApiResource,
+        api: &Api<DynamicObject>,
+    ) -> Result<Known<Vec<Workload>>, ReadError> {
+        let mut workloads = Vec::new();
+        let keep =
+            |value: Value| workloads.extend(Workload::read_all(kind, &typed(value, resource)).into_iter().flatten());
+        let listed = live::list(kind.plural, api, ListParams::default(), keep).await;
+        live::known(unless_absent(listed, kind).map(|()| workloads))
+    }
+
+    /// Returns the kinds that the API server may serve, each in the newest version that winpool can read.
+    pub async fn kinds(&mut self) -> Result<Vec<(&'static WorkloadKind, ApiResource)>, ReadError> {
+        let groups = match live::groups(self.client).await {
+            Err(error @ ReadError::Forbidden { .. }) => {
+                self.notes.push(format!("{error}; kinds of other projects are not read"));
+                BTreeSet::new()
+            }
+            groups => groups?,
+        };
+        let is_served = |kind: &WorkloadKind, version: &str| kind.is_own() || groups.contains(version);
+        let newest = |kind: &'static WorkloadKind| {
+            let version = kind.api_versions.iter().find(|version| is_served(kind, version))?;
+            Some((kind, resource_of(kind, version)))
+        };
+        Ok(KINDS.iter().filter_map(newest).collect())
+    }
+
     /// Reads pods and workloads as they were written. Fails if the user may list none of them.
     async fn written(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
         let (mut is_listed, mut refused) = (false, None);
-        for (kind, group, ..) in KINDS {
-            let (resource, api) = resource(self.client, namespace, group, kind);
-            let keep = |mut value: Value| {
-                value["apiVersion"] = json!(resource.api_version);
-                value["kind"] = json!(kind);
-                self.view.written.add(None, Reduced::from(value));
-            };
-            let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
-            // A PodTemplate creates no pods, and Kubernetes' own roles `view`, `edit` and `admin` cannot list them.
-            let creates_pods = kind != "PodTemplate";
+        for (kind, resource) in self.kinds().await? {
+            let api = api_of(self.client, namespace, &resource);
+            let keep = |value: Value| self.view.written.add(None, Reduced::from(assembled(typed(value, &resource))));
+            let listed = unless_absent(live::list(kind.plural, &api, ListParams::default(), keep).await, kind);
+            let counts = counts(kind);
             let Some(error) = live::unless_forbidden(listed)? else {
-                is_listed |= creates_pods;
+                is_listed |= counts;
                 continue;
             };
-            self.notes.push(format!("{error}; {kind}s are not checked"));
-            if creates_pods {
+            self.notes.push(format!("{error}; {}s are not checked", kind.name));
+            if counts {
                 self.gaps.in_cluster = true;
                 self.refuse(kind, error.to_string());
                 refused.get_or_insert(error);
@@ -262,10 +291,11 @@ impl<'c> Reader<'c> {
     }
 
     /// Notes that pods or workloads of this kind are not known.
-    pub fn refuse(&mut self, kind: &str, reason: String) {
-        match WorkloadKind::by_name(kind) {
-            Some(kind) => *self.view.workloads.of_kind(kind) = Known::Forbidden(reason),
-            None => self.view.pods = Known::Forbidden(reason),
+    pub fn refuse(&mut self, kind: &'static WorkloadKind, reason: String) {
+        if kind.has_template() {
+            *self.view.workloads.of_kind(kind) = Known::Forbidden(reason);
+        } else {
+            self.view.pods = Known::Forbidden(reason);
         }
     }
 
@@ -336,11 +366,43 @@ pub fn resource(
     kind: &str,
 ) -> (ApiResource, Api<DynamicObject>) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-    let api = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
+    let api = api_of(client, namespace, &resource);
     (resource, api)
+}
+
+/// Returns the resource of this kind in one of its versions.
+pub fn resource_of(kind: &WorkloadKind, api_version: &str) -> ApiResource {
+    let version = api_version.rsplit_once('/').map_or(api_version, |(_, version)| version);
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group(), version, kind.name), kind.plural)
+}
+
+/// Returns the objects of a resource, in one namespace or in all.
+pub fn api_of(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+/// Returns the object with its version and kind, which lists leave out.
+pub fn typed(mut object: Value, resource: &ApiResource) -> Value {
+    object["apiVersion"] = json!(resource.api_version);
+    object["kind"] = json!(resource.kind);
+    object
+}
+
+/// True if an answer without the objects of this kind is incomplete. A PodTemplate creates no pods, and Kubernetes' own roles `view`,
+/// `edit` and `admin` cannot list them. Those roles know no kinds of other projects either, whose pods are listed.
+pub(super) fn counts(kind: &WorkloadKind) -> bool {
+    kind.is_own() && kind.name != "PodTemplate"
+}
+
+/// Lists no object of a kind that another project adds if the cluster does not have it, although it has its group.
+pub(super) fn unless_absent(listed: Result<(), ReadError>, kind: &WorkloadKind) -> Result<(), ReadError> {
+    match listed {
+        Err(ReadError::Failed { error: RequestError::Gone, .. }) if !kind.is_own() => Ok(()),
+        listed => listed,
+    }
 }
 
 /// A node as the API server or a manifest shows it.

@@ -1,17 +1,18 @@
 //! Reads all that commands need of a live cluster, each kind once.
 
 use kube::Client;
-use kube::api::ListParams;
+use kube::api::{ApiResource, ListParams};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use winpool_analysis::kinds::{KINDS, WorkloadKind};
+use serde_json::Value;
+use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::view::{Known, Reduced, Workload};
 
 use crate::live::{self, ReadError, kubernetes_version};
 
-use super::cluster::{Reader, placed, resource};
+use super::assembled::assembled;
+use super::cluster::{Reader, api_of, counts, placed, resource, typed, unless_absent};
 use super::seen::Seen;
 
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.
@@ -40,8 +41,8 @@ pub async fn everything(
     reader.view.classes = reader.unless_forbidden(classes, "RuntimeClasses are missing")?;
     let pools = reader.pools_if_installed().await;
     reader.view.pools = reader.unless_forbidden(pools, "pools and held taints are missing")?;
-    for (kind, group, ..) in KINDS {
-        reader.both(kind, group).await?;
+    for (kind, resource) in reader.kinds().await? {
+        reader.both(kind, &resource).await?;
     }
     let (_, services) = resource(client, None, "", "Service");
     let services = live::collect("services", &services, ListParams::default(), placed).await;
@@ -57,44 +58,42 @@ pub async fn everything(
 
 impl Reader<'_> {
     /// Reads pods or workloads of a kind, both as they were written and as the operator reads them.
-    async fn both(&mut self, kind: &'static str, group: &str) -> Result<(), ReadError> {
-        let (resource, api) = resource(self.client, None, group, kind);
-        let is_pod = kind == "Pod";
+    async fn both(&mut self, kind: &'static WorkloadKind, resource: &ApiResource) -> Result<(), ReadError> {
+        let api = api_of(self.client, None, resource);
+        let is_pod = kind.name == "Pod";
         let (mut pods, mut workloads, mut unread) = (Vec::new(), Vec::new(), None);
         let selected = if is_pod { live::unfinished_pods() } else { ListParams::default() };
-        let keep = |mut value: Value| {
-            value["apiVersion"] = json!(resource.api_version);
-            value["kind"] = json!(kind);
-            match WorkloadKind::by_name(kind) {
-                Some(_) if !is_of_deployment(&value) => match Workload::deserialize(&value) {
-                    Ok(workload) => workloads.push(workload),
-                    Err(error) => unread = Some(error),
-                },
-                _ if is_pod => match Pod::deserialize(&value) {
+        let keep = |value: Value| {
+            let value = typed(value, resource);
+            if is_pod {
+                match Pod::deserialize(&value) {
                     Ok(pod) => pods.push(pod),
                     Err(error) => unread = Some(error),
-                },
-                _ => {}
+                }
+            } else if kind.has_template() && !is_of_deployment(&value) {
+                match Workload::read_all(kind, &value) {
+                    Ok(all) => workloads.extend(all),
+                    Err(error) => unread = Some(error),
+                }
             }
-            self.view.written.add(None, Reduced::from(value));
+            self.view.written.add(None, Reduced::from(assembled(value)));
         };
-        let listed = live::list(&resource.plural, &api, selected, keep).await;
-        match WorkloadKind::by_name(kind) {
-            Some(kind) => *self.view.workloads.of_kind(kind) = Known::Complete(workloads),
-            None if is_pod => self.view.pods = Known::Complete(pods),
-            None => {}
+        let listed = unless_absent(live::list(kind.plural, &api, selected, keep).await, kind);
+        if is_pod {
+            self.view.pods = Known::Complete(pods);
+        } else if kind.has_template() {
+            *self.view.workloads.of_kind(kind) = Known::Complete(workloads);
         }
         let (note, reason) = match (live::unless_forbidden(listed)?, unread) {
-            (Some(error), _) => (format!("{error}; {kind}s are missing"), error.to_string()),
+            (Some(error), _) => (format!("{error}; {}s are missing", kind.name), error.to_string()),
             (None, Some(error)) => {
                 let reason = format!("an object cannot be read: {error}");
-                (format!("{}: {reason}", resource.plural), reason)
+                (format!("{}: {reason}", kind.plural), reason)
             }
             (None, None) => return Ok(()),
         };
         self.notes.push(note);
-        // Kubernetes' own roles `view`, `edit` and `admin` cannot list PodTemplates, which create no pods.
-        if kind != "PodTemplate" {
+        if counts(kind) {
             self.gaps.in_cluster = true;
             self.refuse(kind, reason);
         }

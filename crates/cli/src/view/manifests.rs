@@ -7,11 +7,10 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use winpool_analysis::autoscalers::{Autoscalers, are_read_from};
 use winpool_analysis::finding::Finding;
-use winpool_analysis::kinds::{LISTED_KINDS, WorkloadKind, is_known};
+use winpool_analysis::kinds::{WorkloadKind, is_own};
 use winpool_analysis::lint::wellformed::{check_malformed, check_old_class, check_without_template};
 use winpool_analysis::pod::{Pod, PodEvent};
 use winpool_analysis::view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload};
@@ -64,7 +63,8 @@ enum ManifestObject {
     Template(Value),
     Pod(Box<Pod>, Option<Reduced>),
     Event(Box<PodEvent>),
-    Workload(WorkloadKind, Box<Workload>, Option<Reduced>),
+    /// An object with its workloads, one for each pod template.
+    Workload(&'static WorkloadKind, Vec<Workload>, Option<Reduced>),
     /// A pod or workload as it was written.
     Written(Reduced),
     /// A workload of another kind, for commands that do not read its templates.
@@ -98,9 +98,10 @@ impl<N: Needs> Keep for Kept<N> {
 
 /// True for a pod or workload with a pod spec that the operator reads, and for an object that describes nodes of an autoscaler.
 fn is_decoded(manifest: &Manifest) -> bool {
-    let is_listed = WorkloadKind::by_name(&manifest.kind).is_some() || manifest.kind == "Pod";
-    is_listed && !is_of_deployment(&manifest.value) && matches!(WorkloadManifest::read(&manifest.value), Ok(Some(_)))
-        || are_read_from(manifest.group(), &manifest.kind)
+    let kind = WorkloadKind::of(manifest.group(), &manifest.kind);
+    let is_listed = kind.is_some_and(|kind| kind.has_template() || kind.name == "Pod");
+    let has_pods = || WorkloadManifest::read_all(&manifest.value).is_ok_and(|all| !all.is_empty());
+    is_listed && !is_of_deployment(&manifest.value) && has_pods() || are_read_from(manifest.group(), &manifest.kind)
 }
 
 /// Reads an object for commands that need it as it was written.
@@ -115,7 +116,7 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
             return Ok(ManifestObject::Refused(found, rest.filter(is_readable).map(Reduced::from)));
         }
     }
-    if is_known(manifest.group(), &manifest.kind) {
+    if is_own(manifest.group(), &manifest.kind) {
         return Ok(ManifestObject::Refused(check_without_template(&manifest.value), None));
     }
     Ok(if manifest.is("", "Service") {
@@ -139,12 +140,13 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         // kubectl reads an object without a name too.
         fields.entry("metadata").or_insert_with(|| json!({}));
     }
-    let is_it = |kind: WorkloadKind| manifest.kind == kind.as_str() && is_known(manifest.group(), &manifest.kind);
+    let kind = WorkloadKind::of(manifest.group(), &manifest.kind).filter(|kind| kind.has_template());
     let text = |value| is_written.then(|| Reduced::from(value));
-    Ok(Some(if let Some((kind, ..)) = LISTED_KINDS.iter().find(|(kind, ..)| is_it(*kind)) {
-        ManifestObject::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
+    Ok(Some(if let Some(kind) = kind {
+        let workloads = decode(&manifest.value, |object| Workload::read_all(kind, object))?;
+        ManifestObject::Workload(kind, workloads, text(manifest.value))
     } else if manifest.is("", "Pod") {
-        ManifestObject::Pod(decode(&manifest.value)?, text(manifest.value))
+        ManifestObject::Pod(Box::new(decode(&manifest.value, |object| Pod::deserialize(object))?), text(manifest.value))
     } else if is_written && (manifest.is("", "Event") || manifest.is("events.k8s.io", "Event")) {
         let group = manifest.group().to_owned();
         return Ok(event::read(&group, manifest.value)?.map(|event| ManifestObject::Event(event.into())));
@@ -158,7 +160,7 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
 
 /// Returns the object if it is of another kind and creates pods.
 fn unread(manifest: &mut Manifest) -> Option<ManifestObject> {
-    if is_known(manifest.group(), &manifest.kind) {
+    if is_own(manifest.group(), &manifest.kind) {
         return None;
     }
     manifest.value = assembled(mem::take(&mut manifest.value));
@@ -190,14 +192,15 @@ fn class(mut manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
 }
 
 /// Reads a pod or workload. The error names the field that has the wrong type.
-fn decode<T: DeserializeOwned>(object: &Value) -> Result<Box<T>, serde_json::Error> {
-    let error = match T::deserialize(object) {
-        Ok(workload) => return Ok(Box::new(workload)),
-        Err(error) => error,
-    };
-    let found = check_malformed(object).0.into_iter().next();
-    let named = found.map(|found| format!("{}: {}", found.field, found.message));
-    Err(named.map_or(error, <serde_json::Error as serde::de::Error>::custom))
+fn decode<T>(
+    object: &Value,
+    read: impl FnOnce(&Value) -> Result<T, serde_json::Error>,
+) -> Result<T, serde_json::Error> {
+    read(object).map_err(|error| {
+        let found = check_malformed(object).0.into_iter().next();
+        let named = found.map(|found| format!("{}: {}", found.field, found.message));
+        named.map_or(error, <serde_json::Error as serde::de::Error>::custom)
+    })
 }
 
 impl ManifestObject {
@@ -226,12 +229,14 @@ impl ManifestObject {
                 set_namespace(&mut event.namespace, namespace);
                 view.events.add(*event);
             }
-            Self::Workload(kind, mut workload, text) => {
-                set_namespace(&mut workload.namespace, namespace);
+            Self::Workload(kind, workloads, text) => {
                 if let Some(text) = text {
                     view.written.add(Some(source.clone()), text);
                 }
-                view.workloads.of_kind(kind).add(*workload);
+                for mut workload in workloads {
+                    set_namespace(&mut workload.namespace, namespace);
+                    view.workloads.of_kind(kind).add(workload);
+                }
             }
             Self::Unread(object) => view.unread.push(object),
             Self::Written(text) => view.written.add(Some(source), text),

@@ -19,7 +19,7 @@ use winpool_analysis::workload::DEFAULT_NAMESPACE;
 use super::input::InputError;
 use super::live;
 
-pub use cluster::{RulesScope, decisions, placement, pools, resource, rules, state};
+pub use cluster::{RulesScope, api_of, decisions, placement, pools, resource, resource_of, rules, state, typed};
 pub use event::pod_event;
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Fixes, Needs, Placement, Rules};

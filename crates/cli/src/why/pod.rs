@@ -31,7 +31,7 @@ use winpool_core::words::joined;
 use crate::assume::Assume;
 use crate::gaps::{Gaps, Lacks};
 use crate::resolve::Resolve;
-use crate::view::{self, Placement, Seen, pod_event, resource};
+use crate::view::{self, Placement, Seen, api_of, pod_event, resource, resource_of, typed};
 use crate::{Common, Error, forecast, live};
 
 pub(super) use text::text;
@@ -72,7 +72,7 @@ pub(super) async fn why_pod(
     answer.remedy = around.remedy(class, &answer, explain).or(answer.remedy);
     // A pod that runs has no error that keeps pods from running.
     if pod.ran_on.is_none() {
-        around.add_errors("Pod", name, pod.is_bound, &mut answer);
+        around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
     }
     answer.remedy = around.after_class(&pod.spec, answer.remedy);
     answer.notes = around.lacks.notes;
@@ -80,8 +80,8 @@ pub(super) async fn why_pod(
 }
 
 pub(super) async fn why_workload(
-    kind: WorkloadKind,
-    name: &str,
+    kind: &'static WorkloadKind,
+    (name, template): (&str, Option<&str>),
     namespace: Option<&str>,
     common: &Common,
     assume: &Assume,
@@ -89,19 +89,14 @@ pub(super) async fn why_workload(
 ) -> Result<(PodExplanation, Gaps), Error> {
     let mut around = Surroundings::read(common, namespace, assume).await?;
     let namespace = around.namespace.clone();
-    let found = if let Some(client) = &around.client {
-        let (group, plural) = kind.resource();
-        let (_, api) = resource(client, Some(&namespace), group, kind.as_str());
-        let found: Option<Value> = live::get(plural, &api, name).await?;
-        if let Some(found) = &found {
-            around.view.written.add(None, Reduced::from(found.clone()));
-        }
-        found.map(Workload::deserialize).transpose()?
+    let found = if let Some(client) = around.client.clone() {
+        live_workload(&client, kind, name, &mut around).await?
     } else {
         let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
-        around.view.workloads.of_kind(kind).known().into_iter().flatten().find(is_it).cloned()
+        around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_it).cloned().collect()
     };
-    let mut workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
+    let mut workload =
+        with_template(found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
     let mut pods = match &around.client {
         Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
         None => around.pods().collect(),
@@ -115,19 +110,41 @@ pub(super) async fn why_workload(
     };
     let mut answer = explain(&around.hosts, around.facts.classes());
     answer.remedy = around.remedy(workload.template.runtime_class.as_deref(), &answer, explain).or(answer.remedy);
-    around.add_errors(kind.as_str(), name, false, &mut answer);
-    answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
+    let named = (kind.name, name, workload.path.as_deref());
+    around.add_errors(named, false, &mut answer);
+    answer.remedy = around.toleration(named, &answer).or(answer.remedy);
     answer.remedy = around.after_class(&workload.template, answer.remedy);
     answer.notes = around.lacks.notes;
     Ok((answer, around.lacks.gaps))
 }
 
+/// Returns the workload with this pod template, if it has several.
+fn with_template(
+    found: Vec<Workload>,
+    template: Option<&str>,
+    kind: &WorkloadKind,
+    name: &str,
+) -> Result<Option<Workload>, Error> {
+    let path =
+        |workload: &Workload| workload.path.as_deref().and_then(|path| path.strip_suffix(".spec")).map(str::to_owned);
+    let paths: Vec<String> = found.iter().filter_map(path).collect();
+    let is_it = |workload: &&Workload| found.len() == 1 || path(workload).as_deref() == template;
+    match found.iter().find(is_it) {
+        None if !paths.is_empty() => Err(Error::Subject(format!(
+            "{} {name} has several pod templates; name one with --template: {}",
+            kind.name,
+            paths.join(", ")
+        ))),
+        chosen => Ok(chosen.cloned()),
+    }
+}
+
 /// True if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
-fn is_of(pod: &Pod, kind: WorkloadKind, workload: &Workload) -> bool {
-    let controls = |(of, name): &(String, String)| of == kind.as_str() && *name == workload.name;
+fn is_of(pod: &Pod, kind: &'static WorkloadKind, workload: &Workload) -> bool {
+    let controls = |(of, name): &(String, String)| of == kind.name && *name == workload.name;
     pod.namespace == workload.namespace
         && (pod.controller.as_ref().is_some_and(controls)
-            || pod.workload() == format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name))
+            || pod.workload() == format!("{} {}/{}", kind.name, workload.namespace, workload.name))
 }
 
 async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, Error> {
@@ -138,6 +155,25 @@ async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Im
 
 fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
     Error::Subject(format!("there is no {kind} {name} in namespace {namespace}"))
+}
+
+/// Reads a workload as answers read it, once for each pod template, and as it was written.
+async fn live_workload(
+    client: &Client,
+    kind: &'static WorkloadKind,
+    name: &str,
+    around: &mut Surroundings,
+) -> Result<Vec<Workload>, Error> {
+    for api_version in kind.api_versions {
+        let resource = resource_of(kind, api_version);
+        let api = api_of(client, Some(&around.namespace), &resource);
+        let found: Option<Value> = live::get(kind.plural, &api, name).await?;
+        if let Some(found) = found.map(|found| typed(found, &resource)) {
+            around.view.written.add(None, Reduced::from(found.clone()));
+            return Ok(Workload::read_all(kind, &found)?);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// Reads a pod as answers read it, and as it was written.
@@ -156,7 +192,7 @@ async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Res
 /// workloads.
 async fn live_pods_of(
     client: &Client,
-    kind: WorkloadKind,
+    kind: &'static WorkloadKind,
     workload: &Workload,
     lacks: &mut Lacks,
 ) -> Result<Vec<Pod>, Error> {
@@ -187,6 +223,15 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lac
     };
     let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
     Ok(lacks.note_if_forbidden(listed, "errors in Events are not considered")?)
+}
+
+/// Kind, name and, if there are several, the path of the pod spec.
+type Named<'a> = (&'a str, &'a str, Option<&'a str>);
+
+/// Returns the workload with this pod spec, or the only one.
+fn at<'a>(written: &'a Value, path: Option<&str>) -> Option<WorkloadManifest<'a>> {
+    let mut all = WorkloadManifest::read_all(written).into_iter().flatten();
+    all.find(|workload| path.is_none_or(|path| workload.path == path))
 }
 
 impl Surroundings {
@@ -229,7 +274,7 @@ impl Surroundings {
     }
 
     /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
-    fn add_tolerations(&mut self, kind: WorkloadKind, workload: &mut Workload, pods: &[Pod]) {
+    fn add_tolerations(&mut self, kind: &'static WorkloadKind, workload: &mut Workload, pods: &[Pod]) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
         let has_run_there = |_, _: &Workload| has_run_on_windows(pods, &self.hosts);
         let added = cluster.added_tolerations([(kind, &*workload)], has_run_there);
@@ -242,9 +287,9 @@ impl Surroundings {
     }
 
     /// Adds the errors that `winpool check` finds in the object, and its warnings as notes.
-    fn add_errors(&mut self, kind: &str, name: &str, exists: bool, answer: &mut PodExplanation) {
+    fn add_errors(&mut self, (kind, name, path): Named<'_>, exists: bool, answer: &mut PodExplanation) {
         let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
-        let Some(workload) = WorkloadManifest::read(&written).ok().flatten() else { return };
+        let Some(workload) = at(&written, path) else { return };
         let check = if exists { check_errors_of_existing } else { check_errors };
         let found = check(&workload, &self.facts).into_iter();
         let warnings = check_warnings(&workload, &self.facts).into_iter();
@@ -272,12 +317,12 @@ impl Surroundings {
     }
 
     /// Returns the toleration that the pods need when the pools add their taints, if nothing has to be changed before.
-    fn toleration(&self, kind: &str, name: &str, answer: &PodExplanation) -> Option<Remedy> {
+    fn toleration(&self, (kind, name, path): Named<'_>, answer: &PodExplanation) -> Option<Remedy> {
         if answer.remedy.is_some() || answer.system != names::WINDOWS {
             return None;
         }
         let written = self.view.written.find(kind, &self.namespace, name)?;
-        let workload = WorkloadManifest::read(&written).ok().flatten()?;
+        let workload = at(&written, path)?;
         let Finding { message, remedy, .. } = check_tolerations(&workload, &self.facts)?;
         Some(remedy.and(&format!(": {message}")))
     }

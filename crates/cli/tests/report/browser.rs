@@ -29,7 +29,8 @@ async fn the_page_is_accessible_and_fits_360_and_1400_pixels_in_light_and_dark()
     let pictures = std::env::var_os("WINPOOL_PICTURES").map(std::path::PathBuf::from);
     let before = serde_json::from_str(&super::json(&of(&mixed()))).unwrap();
     let mut lacking = view(&mixed());
-    *lacking.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs.batch is forbidden".to_owned());
+    *lacking.workloads.of_kind(WorkloadKind::own("CronJob").unwrap()) =
+        Known::Forbidden("cronjobs.batch is forbidden".to_owned());
     let pages = [
         ("mixed", of(&mixed())),
         ("lacking", of_view(lacking, Some(&before), Vec::new())),

@@ -142,7 +142,8 @@ fn what_is_not_known_is_named_and_never_none() {
     let words = || "nodes is forbidden: User \"member\" cannot list it".to_owned();
     (view.nodes, view.pods, view.pools) =
         (Known::Forbidden(words()), Known::Forbidden(words()), Known::Forbidden(words()));
-    *view.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs is forbidden".to_owned());
+    *view.workloads.of_kind(WorkloadKind::own("CronJob").unwrap()) =
+        Known::Forbidden("cronjobs is forbidden".to_owned());
     let report = of_view(view, None, vec![Lack::installation("leases is forbidden")]);
     let unknown: Vec<&str> = report.unknown.iter().map(|lack| lack.what.as_str()).collect();
     assert_eq!(unknown, ["nodes", "windowspools", "pods", "cronjobs", "installation"]);
@@ -185,7 +186,8 @@ fn an_earlier_report_shows_progress() {
 
     // A workload that is not seen has not moved.
     let mut unseen = view(&after);
-    *unseen.workloads.of_kind(WorkloadKind::Deployment) = Known::Forbidden("deployments is forbidden".to_owned());
+    *unseen.workloads.of_kind(WorkloadKind::own("Deployment").unwrap()) =
+        Known::Forbidden("deployments is forbidden".to_owned());
     let report = of_view(unseen, Some(&before), Vec::new());
     let progress = report.progress.as_ref().unwrap();
     assert!(progress.is_incomplete && progress.freed.is_empty(), "{progress:?}");

@@ -250,8 +250,14 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     let object = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": spec}}});
     let workload: Workload = serde_json::from_value(object.clone()).unwrap();
-    let told =
-        answer_template(WorkloadKind::DaemonSet, &workload, &[], &stage.machines, &stage.classes, &Images::default());
+    let told = answer_template(
+        WorkloadKind::own("DaemonSet").unwrap(),
+        &workload,
+        &[],
+        &stage.machines,
+        &stage.classes,
+        &Images::default(),
+    );
     if is_refused(&told) {
         return None;
     }

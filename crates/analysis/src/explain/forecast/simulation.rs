@@ -41,7 +41,7 @@ pub struct Simulation {
     /// The unfinished pods, or the reason why they cannot be listed.
     pub(super) pods: Result<Vec<Pod>, String>,
     /// The objects that create pods from a template.
-    pub(super) workloads: Vec<(WorkloadKind, Workload)>,
+    pub(super) workloads: Vec<(&'static WorkloadKind, Workload)>,
     /// The state that the operator keeps in memory.
     pub(super) memory: Memory,
     /// The policy by which the operator changes nodes.
@@ -66,11 +66,11 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 }
 
 /// A pod that the workload would create.
-fn pod_of(kind: WorkloadKind, workload: &Workload) -> Pod {
+fn pod_of(kind: &'static WorkloadKind, workload: &Workload) -> Pod {
     Pod {
         namespace: workload.namespace.clone(),
-        name: format!("{} {}", kind.as_str(), workload.name),
-        controller: Some((kind.as_str().to_owned(), workload.name.clone())),
+        name: format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default()),
+        controller: Some((kind.name.to_owned(), workload.name.clone())),
         is_ignored: workload.is_ignored,
         spec: workload.template.clone(),
         ..Pod::default()
@@ -80,10 +80,10 @@ fn pod_of(kind: WorkloadKind, workload: &Workload) -> Pod {
 /// The pods that these workloads would create, without those of `DaemonSets`: their controller makes none that winpool could
 /// change. `has_run_there` is true for a workload whose pods have started, and only on Windows nodes.
 fn new_pods<'w>(
-    workloads: impl IntoIterator<Item = (WorkloadKind, &'w Workload)>,
-    has_run_there: impl Fn(WorkloadKind, &Workload) -> bool,
+    workloads: impl IntoIterator<Item = (&'static WorkloadKind, &'w Workload)>,
+    has_run_there: impl Fn(&'static WorkloadKind, &Workload) -> bool,
 ) -> impl Iterator<Item = Pod> {
-    let others = workloads.into_iter().filter(|(kind, _)| *kind != WorkloadKind::DaemonSet);
+    let others = workloads.into_iter().filter(|(kind, _)| !kind.is_daemon_set());
     others.map(move |(kind, workload)| {
         let mut pod = pod_of(kind, workload);
         // The operator remembers it. A pod that says the system stands for this.
@@ -107,7 +107,7 @@ impl Simulation {
         let workloads = snapshot.workloads.known().into_iter().flatten();
         let workloads = workloads.map(|(kind, workload)| (kind, workload.clone())).collect();
         let refused = snapshot.workloads.refused();
-        let refused = refused.get(WorkloadKind::DaemonSet.resource().1);
+        let refused = refused.get("daemonsets");
         let unknown_daemon_sets = refused.map(|reason| UnknownPods::Denied((*reason).to_owned()));
         let mut simulation = Self {
             pools: Vec::new(),
@@ -191,7 +191,7 @@ impl Simulation {
     fn watch_pods(&mut self) {
         self.table = table_of(self.placed_pods().map(operator::Pod::from), self.now);
         self.table.daemon_sets.begin_list();
-        for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
+        for (_, set) in self.workloads.iter().filter(|(kind, _)| kind.is_daemon_set()) {
             self.table.daemon_sets.see(&set.into(), self.now.instant);
         }
         self.table.daemon_sets.end_list(self.now.instant);
@@ -261,16 +261,19 @@ impl Simulation {
     /// The taints whose tolerations the operator adds to new pods of these workloads, by names such as `Deployment shop/web`.
     pub fn added_tolerations<'w>(
         &self,
-        workloads: impl IntoIterator<Item = (WorkloadKind, &'w Workload)>,
-        has_run_there: impl Fn(WorkloadKind, &Workload) -> bool,
+        workloads: impl IntoIterator<Item = (&'static WorkloadKind, &'w Workload)>,
+        has_run_there: impl Fn(&'static WorkloadKind, &Workload) -> bool,
     ) -> BTreeMap<String, Vec<Taint>> {
         let mut table = self.pod_table(new_pods(workloads, has_run_there).filter_map(|pod| self.created(&pod)));
         let requests = std::iter::from_fn(|| table.next_help(self.now.instant));
-        let by_workload = requests.filter_map(|TolerationRequest { namespace, pod, taints, .. }| {
-            let (kind, name) = pod.split_once(' ')?;
-            Some((format!("{kind} {namespace}/{name}"), taints))
-        });
-        by_workload.collect()
+        let mut by_workload: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
+        for TolerationRequest { namespace, pod, taints, .. } in requests {
+            let mut parts = pod.split(' ');
+            let (Some(kind), Some(name)) = (parts.next(), parts.next()) else { continue };
+            let known = by_workload.entry(format!("{kind} {namespace}/{name}")).or_default();
+            known.extend(taints.into_iter().filter(|taint| !known.contains(taint)).collect::<Vec<_>>());
+        }
+        by_workload
     }
 
     /// The operator's table of these pods alone, which it has looked at.

@@ -118,8 +118,8 @@ pub(super) enum PlacedBy {
 
 impl PlacedBy {
     /// Returns what places the pods of a template.
-    pub fn of(kind: Option<WorkloadKind>) -> Self {
-        if kind == Some(WorkloadKind::DaemonSet) { Self::DaemonSet } else { Self::Anyone }
+    pub fn of(kind: Option<&'static WorkloadKind>) -> Self {
+        if kind.is_some_and(WorkloadKind::is_daemon_set) { Self::DaemonSet } else { Self::Anyone }
     }
 }
 

@@ -34,7 +34,7 @@ pub(in crate::explain) struct TemplateFit {
 
 /// Returns what happens to the pods of a template on these nodes; `pods` are its current pods.
 pub(in crate::explain) fn fits(
-    kind: Option<WorkloadKind>,
+    kind: Option<&'static WorkloadKind>,
     template: &Pod,
     pods: &[Pod],
     machines: &[Node],

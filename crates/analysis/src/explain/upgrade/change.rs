@@ -152,7 +152,10 @@ impl Changed {
     /// Uses the RuntimeClass of the build of its images, if its nodes are there and stay. Returns false if there is none.
     fn use_own_nodes(&mut self, stage: &Stage, facts: &UpgradeFacts<'_>) -> bool {
         let (template, build) = (&self.subject.template.spec, self.subject.template.spec.asked_build());
-        if template.runtime_class.is_some() || self.subject.kind == Some(WorkloadKind::DaemonSet) || build.is_none() {
+        if template.runtime_class.is_some()
+            || self.subject.kind.is_some_and(WorkloadKind::is_daemon_set)
+            || build.is_none()
+        {
             return false;
         }
         let start = |fits: &TemplateFit| {
@@ -202,7 +205,8 @@ impl Changed {
     /// Selects Windows if the labels that the change removes were all that did so.
     fn keep_off_linux(&mut self) {
         // The DaemonSet controller ignores classes.
-        let has_class = self.spec().runtime_class.is_some() && self.subject.kind != Some(WorkloadKind::DaemonSet);
+        let has_class =
+            self.spec().runtime_class.is_some() && !self.subject.kind.is_some_and(WorkloadKind::is_daemon_set);
         if !self.allows_more && !has_class && self.spec().placed_system() != Some(System::Windows) {
             self.edit(Edit::select_windows());
         }

@@ -19,7 +19,7 @@ use crate::workload::DEFAULT_NAMESPACE;
 pub(super) struct UpgradeSubject {
     pub object: ObjectReference,
     /// Its kind, if winpool knows the field with its template.
-    pub kind: Option<WorkloadKind>,
+    pub kind: Option<&'static WorkloadKind>,
     /// A pod as the template says.
     pub template: Pod,
     /// Its pods, which have nothing but the nodes on which they ran.
@@ -63,7 +63,9 @@ pub(super) fn subjects(
     for pod in snapshot.pods.known().into_iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
     }
-    let workloads: Vec<_> = snapshot.workloads.known().into_iter().flatten().collect();
+    // Those with several templates count as their pods do.
+    let known = snapshot.workloads.known().into_iter().flatten();
+    let workloads: Vec<_> = known.filter(|(_, workload)| workload.path.is_none()).collect();
     let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(*kind, workload)).collect();
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let cluster =
@@ -83,7 +85,7 @@ pub(super) fn subjects(
         let mut template =
             Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
         template.spec.tolerations.extend(added.get(&name).into_iter().flatten().map(toleration));
-        let object = reference(kind.as_str(), &workload.namespace, &workload.name);
+        let object = reference(kind.name, &workload.namespace, &workload.name);
         let controller = workload.controller.clone();
         found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, &own, started.builds(&name)) });
     }
@@ -108,7 +110,7 @@ pub(super) fn subjects(
 
 fn subject(
     object: ObjectReference,
-    kind: Option<WorkloadKind>,
+    kind: Option<&'static WorkloadKind>,
     template: Pod,
     pods: &[&Pod],
     started_on: BTreeSet<Build>,
@@ -122,7 +124,7 @@ fn subject(
 fn template_of(pod: &Pod, classes: &BTreeMap<String, Class>) -> Pod {
     let mut spec = pod.spec.clone();
     spec.node = None;
-    if pod.workload_kind() == Some(WorkloadKind::DaemonSet) {
+    if pod.workload_kind().is_some_and(WorkloadKind::is_daemon_set) {
         // The DaemonSet controller replaces the affinity of the template with its own.
         spec.terms.clear();
     }
@@ -133,8 +135,8 @@ fn template_of(pod: &Pod, classes: &BTreeMap<String, Class>) -> Pod {
     Pod { spec, os_label: pod.os_label.clone(), ..Pod::default() }
 }
 
-fn name_of(kind: WorkloadKind, workload: &Workload) -> String {
-    format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name)
+fn name_of(kind: &'static WorkloadKind, workload: &Workload) -> String {
+    format!("{} {}/{}", kind.name, workload.namespace, workload.name)
 }
 
 pub(super) fn reference(kind: &str, namespace: &str, name: &str) -> ObjectReference {
