@@ -23,11 +23,11 @@ const RENDER: &[&str] = &["render", "kubelet"];
 const CLEANUP: &[&str] = &["cleanup", "--dry-run"];
 
 /// Pods, and the resources whose objects create them.
-const WORKLOADS: [&str; 8] =
+pub const WORKLOADS: [&str; 8] =
     ["pods", "replicationcontrollers", "deployments", "statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs"];
 
 /// Exit code, output, errors.
-async fn winpool(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub async fn winpool(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let is_cleanup = arguments.first() == CLEANUP.first();
     let mut command = Command::new(program(if is_cleanup { "winpool-operator" } else { "winpool" }).await.unwrap());
     let output = command.args(arguments).env("KUBECONFIG", kubeconfig).output().expect("the program starts");
@@ -45,7 +45,7 @@ fn kubeconfig(server: &ApiServer, name: &str, change: impl FnOnce(&mut Value)) -
 }
 
 /// A user in this group alone.
-fn as_member(server: &ApiServer, group: &str) -> PathBuf {
+pub fn as_member(server: &ApiServer, group: &str) -> PathBuf {
     kubeconfig(server, group, |kubeconfig| {
         let user = kubeconfig["users"][0]["user"].as_object_mut().unwrap();
         user.extend([("as".to_owned(), json!("member")), ("as-groups".to_owned(), json!([group]))]);
@@ -61,7 +61,7 @@ where
 }
 
 /// Lets a group read these resources and nothing else.
-async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
+pub async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
     let rules = json!([{"apiGroups": ["*"], "resources": resources, "verbs": ["get", "list"]}]);
     create::<ClusterRole>(server, json!({"metadata": {"name": group}, "rules": rules})).await;
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group});

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::input::with_input;
 
-const NODES: &str = "\
+pub const NODES: &str = "\
 apiVersion: v1
 kind: Node
 metadata: {name: old, labels: {kubernetes.io/os: windows}}
@@ -112,7 +112,7 @@ spec:
   podTemplate: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}}
 ";
 
-fn winpool(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
+pub fn winpool(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.args(arguments).args(["-f", "-"]).current_dir(Path::new("/")).env("KUBECONFIG", "/nonexistent");
     let output = with_input(&mut command, input);
@@ -133,7 +133,7 @@ fn found(input: &str) -> Vec<String> {
 }
 
 /// The fields that pin the workloads of an input to Windows Server 2019.
-fn pins(input: &str) -> Vec<String> {
+pub fn pins(input: &str) -> Vec<String> {
     let (_, out, error) = winpool(&["blockers", "--retire", "2019", "-o", "json"], &format!("{NODES}{input}"));
     let report: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
     let pins = report["blockers"].as_array().unwrap().iter().flat_map(|blocker| blocker["pins"].as_array().unwrap());

@@ -8,7 +8,8 @@ use winpool_e2e::{Lent, SimulatedNode, lend};
 use crate::check::{create, live};
 
 /// Installs a CRD whose objects may have any fields.
-async fn install(server: &Lent, group: &str, version: &str, kind: &str, plural: &str) {
+pub async fn install(server: &Lent, scope: &str, api_version: &str, kind: &str, plural: &str) {
+    let (group, version) = api_version.split_once('/').unwrap();
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {
@@ -16,7 +17,7 @@ async fn install(server: &Lent, group: &str, version: &str, kind: &str, plural: 
             "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
         },
         "spec": {
-            "group": group, "scope": "Cluster",
+            "group": group, "scope": scope,
             "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
             "versions": [{"name": version, "served": true, "storage": true, "schema": schema}],
         },
@@ -70,7 +71,7 @@ async fn a_live_cluster_shows_who_may_use_a_credential_spec_and_if_there_is_a_we
     nothing.sort();
     assert_eq!(nothing, expected);
 
-    install(&server, "windows.k8s.io", "v1", "GMSACredentialSpec", "gmsacredentialspecs").await;
+    install(&server, "Cluster", "windows.k8s.io/v1", "GMSACredentialSpec", "gmsacredentialspecs").await;
     let credspec = json!({"DomainJoinConfig": {}, "ActiveDirectoryConfig": {}});
     let object = json!({
         "apiVersion": "windows.k8s.io/v1", "kind": "GMSACredentialSpec", "metadata": {"name": "web"}, "credspec": credspec,
@@ -115,8 +116,8 @@ async fn a_live_cluster_shows_who_may_use_a_credential_spec_and_if_there_is_a_we
 async fn the_image_family_of_a_live_aks_node_class_tells_what_its_nodes_run() {
     let server = lend().await.unwrap();
     let client = server.client();
-    install(&server, "karpenter.sh", "v1", "NodePool", "nodepools").await;
-    install(&server, "karpenter.azure.com", "v1beta1", "AKSNodeClass", "aksnodeclasses").await;
+    install(&server, "Cluster", "karpenter.sh/v1", "NodePool", "nodepools").await;
+    install(&server, "Cluster", "karpenter.azure.com/v1beta1", "AKSNodeClass", "aksnodeclasses").await;
     create(&client, "/apis/node.k8s.io/v1/runtimeclasses", json!({
         "metadata": {"name": "windows-2022"}, "handler": "runhcs-wcow-process",
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"}},

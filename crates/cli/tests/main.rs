@@ -17,6 +17,7 @@ mod fuzz;
 mod images;
 mod input;
 mod installation;
+mod kinds;
 mod manifests;
 mod mixed;
 mod output;

@@ -3,6 +3,8 @@
 //! The policy leaves out rules with severity info, because warnings that need no action make people overlook the
 //! others. It also leaves out rules that the API server itself enforces.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::admissionregistration::v1::{
     AuditAnnotation, MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
@@ -13,6 +15,7 @@ use winpool_core::api::names;
 use winpool_core::pod::{ARCH_KEYS, OS_KEYS, SYSTEM_LABELS};
 
 use crate::finding::{Consequence, Severity};
+use crate::kinds::{KINDS, WorkloadKind};
 use crate::lint::field::cel_list;
 use crate::lint::rule::{Judgement, Rule, Scope, Test};
 use crate::lint::rules;
@@ -26,28 +29,29 @@ struct Shape {
     pod: &'static str,
     /// The fields of which one must change for the policy to check an update. With `None` it checks only creation.
     changes: Option<&'static str>,
-    resources: &'static [(&'static str, &'static [&'static str])],
 }
 
 const SHAPES: [Shape; 3] = [
-    Shape { name: "winpool-advise-pods", pod: "object.spec", changes: None, resources: &[("", &["pods"])] },
-    Shape {
-        name: "winpool-advise-workloads",
-        pod: "object.spec.template.spec",
-        changes: Some("spec.template"),
-        resources: &[
-            ("", &["replicationcontrollers"]),
-            ("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
-            ("batch", &["jobs"]),
-        ],
-    },
+    Shape { name: "winpool-advise-pods", pod: "object.spec", changes: None },
+    Shape { name: "winpool-advise-workloads", pod: "object.spec.template.spec", changes: Some("spec.template") },
     Shape {
         name: "winpool-advise-cronjobs",
         pod: "object.spec.jobTemplate.spec.template.spec",
         changes: Some("spec.jobTemplate"),
-        resources: &[("batch", &["cronjobs"])],
     },
 ];
+
+impl Shape {
+    /// The resources whose pod spec is there, by group.
+    fn resources(&self) -> BTreeMap<&'static str, Vec<&'static str>> {
+        let mut resources: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        let is_it = |kind: &&WorkloadKind| self.pod.strip_prefix("object.").is_some_and(|path| kind.path == Some(path));
+        for kind in KINDS.iter().filter(is_it) {
+            resources.entry(kind.group()).or_default().insert(kind.plural);
+        }
+        resources.into_iter().map(|(group, plurals)| (group, plurals.into_iter().collect())).collect()
+    }
+}
 
 /// Returns the rules of the policy, each with an expression that is true if the rule is broken.
 pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
@@ -153,11 +157,11 @@ fn texts(texts: &[&str]) -> Vec<String> {
 
 fn constraints(shape: &Shape) -> MatchResources {
     let operations: &[&str] = if shape.changes.is_some() { &["CREATE", "UPDATE"] } else { &["CREATE"] };
-    let rules = shape.resources.iter().map(|(group, resources)| NamedRuleWithOperations {
+    let rules = shape.resources().into_iter().map(|(group, resources)| NamedRuleWithOperations {
         api_groups: Some(texts(&[group])),
         api_versions: Some(texts(&["v1"])),
         operations: Some(texts(operations)),
-        resources: Some(texts(resources)),
+        resources: Some(texts(&resources)),
         ..NamedRuleWithOperations::default()
     });
     let others = LabelSelectorRequirement {

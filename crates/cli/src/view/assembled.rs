@@ -1,10 +1,11 @@
-//! Pods that controllers assemble from fields of their own: those of Argo Workflows and Tekton, which have no pod template.
+//! Pods that controllers assemble from fields of their own: those of Argo Workflows, Tekton and Spark, which need no pod template.
 //!
 //! Sources: argoproj/argo-workflows `pkg/apis/workflow/v1alpha1/workflow_types.go` (`Template`, `WorkflowSpec`) and
 //! `workflow/controller/workflowpod.go` (`addSchedulingConstraints`, `processPodSpecPatch`): a field of the template replaces that of
 //! the workflow, and `podSpecPatch` is merged last. tektoncd/pipeline `pkg/apis/pipeline/v1/` (`TaskSpec`, `TaskRunSpec`,
 //! `PipelineTask`, `PipelineTaskRunSpec`), `pkg/apis/pipeline/pod/template.go` and `docs/windows.md`: the run has the fields of the
-//! pod, not the task. Tekton's `v1beta1` has other names for some.
+//! pod, not the task. Tekton's `v1beta1` has other names for some. kubeflow/spark-operator `api/v1beta2/sparkapplication_types.go`
+//! (`SparkPodSpec`) and `internal/webhook/sparkpod_defaulter.go`: the fields of a part go before those of its template.
 
 use serde_json::{Map, Value, json};
 use winpool_analysis::kinds::group_of;
@@ -12,7 +13,7 @@ use winpool_analysis::workload::{ASSEMBLED, PIECES};
 
 use crate::input::values;
 
-/// The fields of a pod spec that both take over under the same name.
+/// The fields of a pod spec that they take over under the same name.
 const FIELDS: [&str; 10] = [
     "affinity",
     "dnsPolicy",
@@ -39,6 +40,9 @@ pub(super) fn assembled(mut object: Value) -> Value {
         ("tekton.dev", "TaskRun") => vec![of_run(&object)],
         ("tekton.dev", "Pipeline") => of_pipeline(&object, "spec"),
         ("tekton.dev", "PipelineRun") => of_pipeline(&object, "spec.pipelineSpec"),
+        ("sparkoperator.k8s.io", "SparkApplication") => {
+            ["driver", "executor"].map(|part| of_spark(&object, part)).into()
+        }
         _ => return object,
     };
     let pods: Vec<Value> = pods.into_iter().filter(|pod| !pod.spec.is_empty()).take(PODS).map(Pod::value).collect();
@@ -144,6 +148,22 @@ fn of_workflow(object: &Value, workflow: &str) -> Vec<Pod> {
         if is_one { pod } else { Pod::default() }
     };
     (0..length(object, &format!("{workflow}.templates"))).map(of_template).collect()
+}
+
+/// Returns the pod of the driver or of the executors. It may have a template, and fields for both.
+fn of_spark(object: &Value, part: &str) -> Pod {
+    let part = format!("spec.{part}");
+    let mut pod = Pod::with_fields(object, &[part.clone(), format!("{part}.template.spec"), "spec".to_owned()]);
+    // That of the part is for its container.
+    pod.spec.remove("securityContext");
+    pod.pieces.remove("securityContext");
+    let image = [part.as_str(), "spec"].into_iter().find(|path| at(object, &format!("{path}.image")).is_string());
+    if let Some(path) = image {
+        let image = at(object, &format!("{path}.image")).clone();
+        pod.spec.insert("containers".to_owned(), json!([{"name": "spark", "image": image}]));
+        pod.pieces.insert("containers[0]".to_owned(), path.into());
+    }
+    pod
 }
 
 /// Returns the pod of the steps of a task, with the fields at `paths`.

@@ -391,7 +391,7 @@ pub fn typed(mut object: Value, resource: &ApiResource) -> Value {
     object
 }
 
-/// True if an answer without the objects of this kind is incomplete. A PodTemplate creates no pods, and Kubernetes' own roles `view`,
+/// True if an answer without the objects of this kind is incomplete. A `PodTemplate` creates no pods, and Kubernetes' own roles `view`,
 /// `edit` and `admin` cannot list them. Those roles know no kinds of other projects either, whose pods are listed.
 pub(super) fn counts(kind: &WorkloadKind) -> bool {
     kind.is_own() && kind.name != "PodTemplate"

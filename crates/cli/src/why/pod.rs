@@ -96,7 +96,7 @@ pub(super) async fn why_workload(
         around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_it).cloned().collect()
     };
     let mut workload =
-        with_template(found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
+        with_template(&found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
     let mut pods = match &around.client {
         Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
         None => around.pods().collect(),
@@ -120,7 +120,7 @@ pub(super) async fn why_workload(
 
 /// Returns the workload with this pod template, if it has several.
 fn with_template(
-    found: Vec<Workload>,
+    found: &[Workload],
     template: Option<&str>,
     kind: &WorkloadKind,
     name: &str,

@@ -66,7 +66,7 @@ pub(super) fn subjects(
     // Those with several templates count as their pods do.
     let known = snapshot.workloads.known().into_iter().flatten();
     let workloads: Vec<_> = known.filter(|(_, workload)| workload.path.is_none()).collect();
-    let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(*kind, workload)).collect();
+    let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(kind, workload)).collect();
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let cluster =
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
