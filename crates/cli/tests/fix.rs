@@ -67,7 +67,7 @@ const LIST: &str = "{
 ";
 
 const ALIASED: &str = "\
-x-selector: &selector {team: a}
+x-selector: &selector {kubernetes.io/arch: amd64}
 apiVersion: v1
 kind: Pod
 metadata: {name: aliased}
@@ -178,7 +178,10 @@ fn the_items_of_a_list_around_one_that_cannot_be_changed_are_done() {
     };
     let aliased = pod("b", "nodeSelector: *selector, ");
     let pods = [pod("a", ""), aliased, pod("c", ""), pod("d", ""), pod("e", "")];
-    let list = format!("apiVersion: v1\nkind: List\nx-selector: &selector {{team: a}}\nitems:\n{}", pods.concat());
+    let list = format!(
+        "apiVersion: v1\nkind: List\nx-selector: &selector {{kubernetes.io/arch: amd64}}\nitems:\n{}",
+        pods.concat()
+    );
     let fixed = winpool(&["fix", "-f", "-"], Path::new("."), &list);
     let all = "containers: [], nodeSelector: {kubernetes.io/os: linux}";
     let (first, rest) = list.split_once("- apiVersion: v1\n  kind: Pod\n  metadata: {name: c}").unwrap();
@@ -379,4 +382,54 @@ fn sarif_has_the_changes_of_lines() {
     let fixes: Vec<_> =
         results.iter().filter_map(|result| Some((result["ruleId"].as_str()?, result.get("fixes")?))).collect();
     insta::assert_yaml_snapshot!(fixes);
+}
+
+/// Each would be changed by a guess.
+#[test]
+fn what_needs_a_decision_is_left_as_it_is() {
+    const GROUP: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: by-pool}
+spec:
+  selector: {matchLabels: {app: a}}
+  template:
+    metadata: {labels: {app: a}}
+    spec:
+      nodeSelector: {agentpool: w22}
+      containers: [{name: a, image: 'example.com/legacy:1'}]
+";
+    const SIDECAR: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: dashboard}
+spec:
+  selector: {matchLabels: {app: a}}
+  template:
+    metadata:
+      labels: {app: a}
+      annotations: {consul.hashicorp.com/connect-inject: 'true'}
+    spec:
+      os: {name: windows}
+      nodeSelector: {kubernetes.io/os: windows}
+      tolerations: [{key: os, value: windows, effect: NoSchedule}]
+      containers: [{name: a, image: 'example.com/dashboard:windows'}]
+";
+    const DEBUGGER: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: node-debugger-old-x7k2p}
+spec:
+  nodeName: old
+  hostPID: true
+  tolerations: [{operator: Exists}]
+  containers: [{name: debugger, image: busybox}]
+status: {phase: Pending}
+";
+    let with_nodes = |input: &str| format!("{}{input}", crate::assembled::NODES);
+    for input in [GROUP.to_owned(), with_nodes(SIDECAR), with_nodes(DEBUGGER)] {
+        let (code, out, notes) = crate::assembled::winpool(&["fix"], &input);
+        assert!(code == Some(0) && notes.contains("0 changed"), "{notes}");
+        assert_eq!(out, input, "{notes}");
+    }
 }

@@ -72,7 +72,10 @@ fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let name = injector.name;
         let message =
             format!("{name} adds a Linux container to the pod, which is for Windows: {key} is {}", injector.on);
-        let remedy = Remedy::of(edits).saying(injector.remedy());
+        // Somebody has asked for it, and an injector may have images for Windows.
+        let remedy =
+            Remedy::of(edits).saying(injector.remedy()).and("; keep it if the container that it adds is for Windows");
+        let remedy = remedy.undecided();
         hits.push(Hit::at(format!("metadata.{asked_in}[{key}]")).saying(message).remedied_by(remedy));
     }
 }

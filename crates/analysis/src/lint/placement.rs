@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
 use winpool_core::api::{Effect, Taint, names};
-use winpool_core::pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
+use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
 use winpool_core::windows::taint::SPELLINGS;
 
 use crate::finding::Consequence::{Fails, Note, Pending};
@@ -280,8 +280,10 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
     let tolerations = tolerations(subject);
     let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
-    // Affinity by other labels may exclude nodes that are not known. Report only pods that can certainly be scheduled there.
-    let is_unclear = !pod.terms.is_empty() && !facts.has_nodes();
+    // Other labels may exclude nodes that are not known, or be those of Windows nodes. Report only pods that can certainly be
+    // scheduled there.
+    let selects = || pod.node_selector.keys().any(|key| !ARCH_KEYS.contains(&key.as_str()));
+    let is_unclear = !facts.has_nodes() && (!pod.terms.is_empty() || selects());
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     // What has started there is not for Linux alone.
     let has_started_there = facts.started_on_windows(subject.workload).is_some();

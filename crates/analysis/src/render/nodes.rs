@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use winpool_core::api::{Taint, names};
 use winpool_core::plan::classes::is_declared;
 use winpool_core::plan::nodes::capability_labels;
-use winpool_core::plan::pools::pool::{Hosts, Pool};
+use winpool_core::plan::pools::pool::{Hosts, Pool, WantedTaints};
 use winpool_core::pod::BETA_OS;
 use winpool_core::windows::builds::{self, Product};
 use winpool_core::windows::compatibility::can_run;
@@ -44,12 +44,14 @@ impl<'a> Nodes<'a> {
         let labels = pool.spec.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let labels = labels.filter(|(key, _)| !is_rendered(key));
         let (labels, refused): (Vec<_>, Vec<_>) = labels.partition(|(key, _)| may_set(provisioner, key));
+        // A pool without `taints` keeps the taint that GKE adds to each Windows node.
+        let is_kept = provisioner == Provisioner::Gke && pool.spec.wants == Some(WantedTaints::Guard);
         Self {
             pool: &pool.spec.name,
             labels,
             refused: refused.into_iter().map(|(key, _)| key).collect(),
             capabilities: windows.map(|windows| capabilities(pool, windows)).unwrap_or_default(),
-            taints: pool.spec.wanted_taints(),
+            taints: if is_kept { Vec::new() } else { pool.spec.wanted_taints() },
             never: pool.spec.wants.is_none(),
             windows,
         }

@@ -74,8 +74,13 @@ impl From<Value> for Reduced {
 }
 
 /// True for a pod whose `nodeName` is the scheduler's choice, so that a similar pod may run on another node. The kubelet or the
-/// DaemonSet controller has chosen that of a mirror pod or of a pod of a DaemonSet, and its author that in a manifest.
+/// DaemonSet controller has chosen that of a mirror pod or of a pod of a DaemonSet, its author that in a manifest, and
+/// `kubectl debug` that of `node-debugger-NODE-abcde` (kubernetes/kubectl pkg/cmd/debug, `generateNodeDebugPod`).
 fn is_scheduled(object: &Value) -> bool {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    if text("/metadata/name").starts_with(&format!("node-debugger-{}-", text("/spec/nodeName"))) {
+        return false;
+    }
     let owners = object["metadata"]["ownerReferences"].as_array();
     let is_chosen = |owner: &Value| ["DaemonSet", "Node"].iter().any(|kind| owner["kind"] == *kind);
     object["kind"] == "Pod"
