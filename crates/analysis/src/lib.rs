@@ -11,6 +11,7 @@ pub mod kubernetes;
 pub mod lint;
 pub mod placement;
 pub mod pod;
+pub mod pod_security;
 pub mod reference;
 pub mod remedy;
 pub mod render;

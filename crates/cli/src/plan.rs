@@ -7,12 +7,13 @@ use winpool_analysis::explain::forecast::{ClassForecast, Forecast, NodeForecast,
 use winpool_analysis::explain::scale;
 use winpool_analysis::explain::status::{NO_POOL, unread};
 use winpool_analysis::explain::upgrade::upgrade;
+use winpool_analysis::finding::Finding;
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
-use winpool_analysis::lint::{Facts, check_images, check_tolerations};
+use winpool_analysis::lint::{Facts, check_images, check_spread, check_tolerations};
 use winpool_analysis::pod::{PodSpec, Target};
 use winpool_analysis::view::{Known, Placed, View, Workload, changed_pool};
-use winpool_client::terminal::{self, Outcome};
+use winpool_client::terminal::{self, Outcome, some};
 use winpool_core::api::ObjectReference;
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::pools::pool::GuardedPool;
@@ -70,11 +71,11 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let image_notes = if resolve.is_wanted() { image_notes(&view, images) } else { Vec::new() };
-    let lacking = lacking_tolerations(&view);
+    let (lacking, spread) = (lacking_tolerations(&view), spread_note(&view));
     let mut forecast = live::during("computing what the operator would do", || of(view));
     let knows_nodes = without_nodes.is_none();
     let unhelped = unhelped(lacking, &forecast);
-    forecast.summary.notes.extend(without_nodes.into_iter().chain(unhelped).chain(image_notes));
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(unhelped).chain(spread).chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
     Ok(gaps.outcome(if knows_nodes && is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
 }
@@ -146,6 +147,16 @@ fn image_notes(view: &View, images: Images) -> Vec<String> {
         notes.push(format!("{more} more about images; winpool check --resolve-images shows all."));
     }
     notes
+}
+
+/// Names the workloads whose pods stay Pending because of the taints, although they are not for Windows.
+fn spread_note(view: &View) -> Option<String> {
+    let facts = Facts::with_planned_classes(view);
+    let found = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), &facts));
+    let found: Vec<Finding> = found.collect();
+    let names: Vec<String> = found.iter().map(|found| found.object.to_string()).collect();
+    let Finding { message, remedy, .. } = found.first()?;
+    Some(format!("{}: {message}; {}", some(&names, SHOWN), remedy.text))
 }
 
 /// Returns the workloads that lack tolerations, and that only images or labels of nodes show to be for Windows.

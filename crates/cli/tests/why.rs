@@ -356,3 +356,25 @@ fn why_node_explains_why_no_pool_selects_it() {
 fn a_node_that_came_back_as_linux_loses_its_marks() {
     insta::assert_snapshot!(why("reimaged"));
 }
+
+#[test]
+fn a_cordon_is_answered_with_uncordon_and_never_with_a_change_of_the_pool() {
+    let node = |name: &str, build: &str, spec: &str| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{kubernetes.io/os: windows, kubernetes.io/arch: amd64, \
+             node.kubernetes.io/windows-build: {build}}}}}\nspec: {spec}\nstatus: {{nodeInfo: {{operatingSystem: windows, \
+             kernelVersion: {build}.1, containerRuntimeVersion: 'containerd://2.0.4'}}}}\n---\n"
+        )
+    };
+    let input = [
+        node("win-2022", "10.0.20348", "{unschedulable: true}"),
+        node("win-2025", "10.0.26100", "{}"),
+        "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n---\n".to_owned(),
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: portal}\nspec:\n  selector: {matchLabels: {app: a}}\n  template:\n    \
+         metadata: {labels: {app: a}}\n    spec: {runtimeClassName: windows-2022, containers: [{name: a, image: 'app:ltsc2022'}]}\n"
+            .to_owned(),
+    ];
+    let (_, out, error) = crate::assembled::winpool(&["why", "deployment/portal", "-o", "json"], &input.concat());
+    let answer: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
+    assert_eq!(answer["remedy"]["text"], "kubectl uncordon win-2022", "{answer:#}");
+}

@@ -198,3 +198,40 @@ fn tolerates_windows(pod: &Pod) -> bool {
 async fn kernel_under(harness: &Harness, pod: &Pod) -> String {
     harness.node(node_of(pod).unwrap()).await.status.unwrap().node_info.unwrap().kernel_version
 }
+
+/// The scheduler counts a node whose taint the pod does not tolerate as a domain without pods. `winpool check` and `plan` say so.
+#[tokio::test]
+async fn a_spread_over_hosts_leaves_linux_pods_pending_beside_tainted_nodes_unless_they_select_linux() {
+    let linux = ["lin-1", "lin-2"].map(|name| SimulatedNode::linux().name(name).label("kubernetes.io/hostname", name));
+    let windows =
+        SimulatedNode::server_2022("win").label("kubernetes.io/hostname", "win").taint("os", "windows", "NoSchedule");
+    let harness = Harness::with_nodes(linux.into_iter().chain([windows])).await;
+    for (app, selector, waiting) in [("any", json!({}), 2), ("linux", json!({"kubernetes.io/os": "linux"}), 0)] {
+        for number in 0..4 {
+            let constraint = json!({
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": app}},
+            });
+            let pod = json!({
+                "metadata": {"name": format!("{app}-{number}"), "labels": {"app": app}},
+                "spec": {
+                    "nodeSelector": selector, "topologySpreadConstraints": [constraint],
+                    "containers": [{"name": "c", "image": "nginx"}],
+                },
+            });
+            harness.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        }
+        let decided = async || {
+            let of_app = ListParams::default().labels(&format!("app={app}"));
+            let pods = harness.pods().list(&of_app).await?.items;
+            let is_unschedulable = |pod: &Pod| {
+                let status = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+                status.into_iter().flatten().any(|is| is.type_ == "PodScheduled" && is.status == "False")
+            };
+            let bound = pods.iter().filter(|pod| node_of(pod).is_some()).count();
+            let unschedulable = pods.iter().filter(|pod| is_unschedulable(pod)).count();
+            Ok((bound + unschedulable == 4).then_some(unschedulable))
+        };
+        assert_eq!(wait_for("the scheduler decides", LIMIT, decided).await.unwrap(), waiting, "{app}");
+    }
+}

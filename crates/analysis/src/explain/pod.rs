@@ -30,6 +30,7 @@ pub use admitted::has_run_on_windows;
 pub(super) use kubelet::ending;
 pub(super) use node_fit::{NodeFit, TemplateFit, fits};
 pub use remedy::RECREATE;
+pub(super) use remedy::settled;
 pub use result::{ExplainedError, NodeResult, PodExplanation, UnexplainedError};
 
 /// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.

@@ -13,8 +13,8 @@ use winpool_core::pod::Class;
 use crate::remedy::{Edit, Remedy};
 use crate::view::{Node, View, changed_pool};
 
-use super::forecast::{Snapshot, forecast};
-use super::pod::{PodExplanation, RECREATE};
+use super::forecast::{ForecastOutcome, Snapshot, forecast};
+use super::pod::{PodExplanation, RECREATE, settled};
 
 /// Returns what still has to change for the pods to start after the operator has made its own changes: the pool of their
 /// RuntimeClass if that is enough, otherwise the pods themselves. `None` without a pool. `explain` explains a pod on the
@@ -35,25 +35,28 @@ pub fn remedy(
         if let Some(change) = change {
             apply(change, &mut snapshot.pools);
         }
-        let outcome = forecast(snapshot);
+        forecast(snapshot)
+    };
+    let remedy_in = |outcome: &ForecastOutcome, seen: fn(&Node) -> Node| {
         let hosts = hosts.iter().cloned().map(|host| match outcome.nodes.get(&host.name) {
-            Some(node) => Node { labels: node.labels.clone(), taints: node.taints.taints().to_vec(), ..host },
-            None => host,
+            Some(node) => seen(&Node { labels: node.labels.clone(), taints: node.taints.taints().to_vec(), ..host }),
+            None => seen(&host),
         });
         let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
-        (explain(&hosts.collect::<Vec<_>>(), &classes).remedy, outcome.classes)
+        explain(&hosts.collect::<Vec<_>>(), &classes).remedy
     };
     let recreates = |remedy: &Remedy| remedy.text.starts_with(RECREATE);
-    let (own, classes) = after(None);
-    let Some(own) = own else { return wait(view) };
-    if recreates(&own) {
+    let finished = after(None);
+    let Some(own) = remedy_in(&finished, Node::clone) else { return wait(view) };
+    // No pool has to change for what passes by itself, such as a cordon.
+    if recreates(&own) || remedy_in(&finished, settled).is_none() {
         return Some(own);
     }
     let by_pool = || {
         let class = class?;
-        let name = owner(classes.get(class)?)?;
+        let name = owner(finished.classes.get(class)?)?;
         let change = compatible(pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?, class)?;
-        match after(Some(&change)).0 {
+        match remedy_in(&after(Some(&change)), Node::clone) {
             None => Some(change.in_object()),
             Some(remedy) if recreates(&remedy) => Some(change.in_object().and("; then delete and recreate the pod")),
             Some(_) => None,

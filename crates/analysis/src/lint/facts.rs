@@ -29,9 +29,10 @@ use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
 use crate::placement::selects;
 use crate::pod::{ClassExt, Guess, PodSpec, Target, similar_class};
+use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
-use crate::view::{Known, Node, SeenNode, View, after, relabelled};
+use crate::view::{Known, Node, SeenNode, View, after, lacks_handler, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -63,6 +64,8 @@ pub struct Facts {
     are_nodes_open: bool,
     /// Workloads of which containers have started on a Windows node. True if none has started on another one.
     on_windows: Arc<BTreeMap<String, bool>>,
+    /// What namespaces enforce, as far as their labels are known.
+    pod_security: BTreeMap<String, PodSecurity>,
     /// The builds to which no rule suggests to pin a pod.
     retired: BTreeSet<Build>,
     images: Images,
@@ -99,7 +102,7 @@ impl Facts {
         let mut other_nodes = Vec::new();
         let nodes = view.nodes.map(|nodes| {
             let mut kinds: BTreeMap<NodeKind, Vec<_>> = BTreeMap::new();
-            for object in nodes.iter().map(|seen| &seen.object) {
+            for SeenNode { object, handlers, .. } in nodes {
                 let mut node = object.node.clone();
                 if !node.is_windows() {
                     other_nodes.push(node.labels);
@@ -109,12 +112,13 @@ impl Facts {
                     // The kubelet writes the label of the build, and the operator corrects it.
                     node.labels = relabelled(&node.labels, [(names::WINDOWS_BUILD, Some(&*build.to_string()))]);
                 }
-                let (kind, host) = (NodeKind::of(&node, &policy, is_reported), Node::of(&object.name, &node).host());
+                let kind = NodeKind { handlers: handlers.clone(), ..NodeKind::of(&node, &policy, is_reported) };
+                let host = Node::of(&object.name, &node).host();
                 kinds.entry(kind).or_default().push((node.labels, host));
             }
             kinds
         });
-        let classes = view.classes.known().into_iter().flatten();
+        let (classes, enforced) = (view.classes.known().into_iter().flatten(), view.namespace_labels.iter());
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
         // What was written has its own record, because the pods may not be kept beside it.
         let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
@@ -132,6 +136,9 @@ impl Facts {
             to_come: BTreeMap::new(),
             in_dry_run: BTreeMap::new(),
             is_on_eks: view.nodes.known().into_iter().flatten().any(SeenNode::is_on_eks),
+            pod_security: enforced
+                .filter_map(|(name, labels)| Some((name.clone(), PodSecurity::of(labels)?)))
+                .collect(),
             taints_are_held: false,
             are_nodes_open: false,
             retired: BTreeSet::new(),
@@ -183,6 +190,20 @@ impl Facts {
     pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
         self.kinds_of(pod, class)
             .any(|kind| kind.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
+    }
+
+    /// True if the pod selects nodes that are known, and none of them has the runtime handler of its class.
+    pub(super) fn lacks_handler(&self, pod: &PodSpec, class: &Class) -> bool {
+        let mut kinds = self.kinds_of(pod, Some(class)).peekable();
+        kinds.peek().is_some()
+            && kinds.all(|kind| lacks_handler(kind.handlers.as_deref(), kind.runtime, &class.handler))
+    }
+
+    /// Returns why the API server refuses pods like this one in their namespace, with the level that it enforces.
+    pub(super) fn violations(&self, workload: &WorkloadManifest<'_>) -> Option<(&'static str, Vec<&'static str>)> {
+        let enforced = self.pod_security.get(workload.namespace)?;
+        let violations = enforced.violations(workload.raw, workload.metadata, self.kubernetes);
+        (!violations.is_empty()).then(|| (enforced.level(), violations))
     }
 
     /// Adds the platforms of images, as registries report them.
@@ -532,6 +553,8 @@ struct NodeKind {
     build: Option<Build>,
     /// The container runtime, if the node reports it.
     runtime: Option<ContainerRuntime>,
+    /// Its runtime handlers, if it lists them.
+    handlers: Option<Vec<String>>,
     /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
     taints: BTreeSet<Taint>,
     /// The same once the operator has changed the node.

@@ -5,7 +5,7 @@
 //!
 //! - `rule`: the types of rules; `field`: rules that test one field.
 //! - `wellformed`: objects that the API server refuses whatever their system.
-//! - `rejected`: fields that the API server refuses.
+//! - `rejected`: fields that the API server refuses; `admission`: what it refuses in a namespace.
 //! - `unsupported`: fields that the API server accepts and Windows does not support.
 //! - `placement` and its submodules: scheduling, and images that start.
 //! - `linux`: Linux images and programs in pods for Windows; `cloud`: what holds in one cloud.
@@ -14,6 +14,7 @@
 //! - `facts`: the cluster.
 //! - `advise`: the admission policy; `reference`: the reference page.
 
+mod admission;
 pub mod advise;
 mod cloud;
 pub mod facts;
@@ -36,7 +37,7 @@ pub use placement::classes::{before_naming, to_create};
 pub use placement::images::UNKNOWN_ID;
 pub use rule::Rule;
 pub use rules::{
-    check, check_errors, check_errors_of_existing, check_images, check_landing, check_tolerations, check_warnings,
-    rule, rules,
+    check, check_errors, check_errors_of_existing, check_images, check_landing, check_spread, check_tolerations,
+    check_warnings, rule, rules,
 };
 pub use survey::survey;

@@ -154,6 +154,16 @@ pub(super) const RULES: &[Rule] = &[
         own(lands_on_windows),
     ),
     rule(
+        "spread-over-windows-nodes",
+        Judgement(Warning, Pending),
+        Scope::UnknownSystem,
+        "topologySpreadConstraints",
+        "a spread constraint counts Windows nodes, whose taints the pod does not tolerate, as nodes without pods, because \
+         nodeTaintsPolicy is Ignore by default: when every other node has maxSkew pods, the next pods stay Pending",
+        "set nodeSelector kubernetes.io/os: linux",
+        own(spread),
+    ),
+    rule(
         "selector-without-node",
         Judgement(Warning, Pending),
         Scope::AnyWindows,
@@ -276,18 +286,31 @@ fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+/// True if a Linux selector changes nothing but that the pod keeps off Windows nodes, as far as winpool knows.
+fn may_be_sent_to_linux(subject: &Subject<'_>) -> bool {
     let (pod, facts) = (subject.pod, subject.facts);
-    let tolerations = tolerations(subject);
-    let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
-    // Other labels may exclude nodes that are not known, or be those of Windows nodes. Report only pods that can certainly be
-    // scheduled there.
+    // Other labels may exclude nodes that are not known, or be those of Windows nodes.
     let selects = || pod.node_selector.keys().any(|key| !ARCH_KEYS.contains(&key.as_str()));
     let is_unclear = !facts.has_nodes() && (!pod.terms.is_empty() || selects());
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     // What has started there is not for Linux alone.
-    let has_started_there = facts.started_on_windows(subject.workload).is_some();
-    if is_open && !chooses && !has_started_there {
+    !chooses && facts.started_on_windows(subject.workload).is_none()
+}
+
+fn spread(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (pod, facts, tolerations) = (subject.pod, subject.facts, tolerations(subject));
+    let is_closed = |taints: &BTreeSet<Taint>| taints.iter().any(|taint| !tolerate(&tolerations, taint));
+    let counts = pod.spreads_over_tainted_nodes && facts.knows_taints() && facts.barriers(pod).iter().any(is_closed);
+    if counts && may_be_sent_to_linux(subject) {
+        hits.push(Hit::at("topologySpreadConstraints").remedied_by(vec![Edit::select(names::OS, "linux")]));
+    }
+}
+
+fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (pod, facts) = (subject.pod, subject.facts);
+    let tolerations = tolerations(subject);
+    let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
+    if is_open && may_be_sent_to_linux(subject) {
         let hit = Hit::at("nodeSelector").remedied_by(vec![Edit::select(names::OS, "linux")]);
         hits.push(if facts.taints_are_held() {
             hit.saying(

@@ -6,7 +6,9 @@ use winpool_core::pod::OS_KEYS;
 use crate::finding::{Consequence, Finding, Severity};
 use crate::lint::facts::Facts;
 use crate::lint::rule::{Hit, Scope, Subject, Test};
-use crate::lint::{Rule, cloud, gmsa, linux, objects, placement, recommended, rejected, unsupported, wellformed};
+use crate::lint::{
+    Rule, admission, cloud, gmsa, linux, objects, placement, recommended, rejected, unsupported, wellformed,
+};
 use crate::pod::Target;
 use crate::workload::WorkloadManifest;
 
@@ -17,7 +19,7 @@ pub(crate) fn groups() -> [&'static [&'static [Rule]]; 9] {
         &[placement::RULES, placement::classes::RULES, placement::builds::RULES, linux::IMAGES],
         &[placement::images::RULES],
         &[wellformed::RULES, wellformed::TEMPLATES],
-        &[rejected::RULES],
+        &[rejected::RULES, admission::RULES],
         &[unsupported::RULES, linux::PROGRAMS, cloud::RULES],
         &[recommended::RULES],
         &[gmsa::RULES],
@@ -43,6 +45,11 @@ pub fn check(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
 /// Returns the findings about a workload's images that follow from the answers of registries.
 pub fn check_images(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(placement::images::RULES.iter(), workload, facts)
+}
+
+/// Returns the finding that the workload is spread over nodes whose taints it does not tolerate.
+pub fn check_spread(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
+    check_by(rule("spread-over-windows-nodes").into_iter(), workload, facts).into_iter().next()
 }
 
 /// Returns the finding that the workload does not tolerate the taints which Windows nodes have, or which pools add to them.

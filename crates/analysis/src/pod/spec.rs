@@ -21,6 +21,8 @@ pub struct PodSpec {
     pub has_windows_volume: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
+    /// True if a `topologySpreadConstraints` item counts nodes whose taints the pod does not tolerate as nodes without pods.
+    pub spreads_over_tainted_nodes: bool,
     /// `schedulerName`, if it is not the default scheduler.
     pub scheduler: Option<String>,
     /// Containers, init containers and ephemeral containers.
@@ -90,6 +92,27 @@ struct WireSpec {
     volumes: Option<Vec<WireVolume>>,
     host_network: Option<bool>,
     scheduler_name: Option<String>,
+    topology_spread_constraints: Option<Vec<WireSpread>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSpread {
+    topology_key: Option<String>,
+    when_unsatisfiable: Option<String>,
+    node_taints_policy: Option<String>,
+    node_affinity_policy: Option<String>,
+}
+
+impl WireSpread {
+    /// True if each node is a domain of its own, and one that the pod does not tolerate counts: the default of `nodeTaintsPolicy` is
+    /// `Ignore`. With the default of `nodeAffinityPolicy` nodes that the pod does not select do not count.
+    fn counts_tainted_nodes(&self) -> bool {
+        self.topology_key.as_deref() == Some("kubernetes.io/hostname")
+            && self.when_unsatisfiable.as_deref() != Some("ScheduleAnyway")
+            && self.node_taints_policy.as_deref() != Some("Honor")
+            && self.node_affinity_policy.as_deref() != Some("Ignore")
+    }
 }
 
 #[derive(Deserialize)]
@@ -175,10 +198,12 @@ impl TryFrom<Value> for PodSpec {
             .into_iter()
             .flat_map(|(list, all)| all.into_iter().flatten().enumerate().map(move |each| container(list, each)))
             .collect();
+        let spreads = wire.topology_spread_constraints;
         Ok(Self {
             operator,
             has_windows_volume: wire.volumes.iter().flatten().any(WireVolume::is_of_windows),
             has_host_network: wire.host_network == Some(true),
+            spreads_over_tainted_nodes: spreads.iter().flatten().any(WireSpread::counts_tainted_nodes),
             scheduler: wire.scheduler_name.filter(|name| !["", "default-scheduler"].contains(&name.as_str())),
             containers,
         })

@@ -24,7 +24,7 @@ use crate::kubernetes::KubernetesVersion;
 use crate::pod::{Pod, PodEvent};
 
 pub use known::{Known, Workloads};
-pub(crate) use node::{EKS_ADDRESS, PAUSE};
+pub(crate) use node::{EKS_ADDRESS, PAUSE, lacks_handler};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};
 pub use reduced::Reduced;
 pub use source::{Placed, Position};

@@ -1,5 +1,6 @@
 //! The rules for workloads, one by one, and all of them on anything.
 
+mod admission;
 mod blockers;
 mod documentation;
 mod example_remedies;

@@ -16,7 +16,7 @@ use winpool_core::node::NodeFields;
 use super::{broken, cluster, findings, manifests, node, running, seen, view, workload};
 
 /// The rules that are tested here.
-pub const TESTED: [&str; 12] = [
+pub const TESTED: [&str; 14] = [
     "selector-without-node",
     "linux-may-land-on-windows",
     "toleration-missing",
@@ -26,6 +26,8 @@ pub const TESTED: [&str; 12] = [
     "class-contradicts-selector",
     "class-contradicts-affinity",
     "class-of-another-os",
+    "runtime-handler-missing",
+    "spread-over-windows-nodes",
     "build-not-selected",
     "build-without-node",
     "image-build-mismatch",
@@ -357,6 +359,61 @@ fn a_class_has_to_be_there_and_to_go_with_the_pod() {
     let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}});
     assert_eq!(broken("Deployment", &spec(affinity), &facts), ["class-contradicts-affinity"]);
     assert_eq!(broken("Deployment", &spec(json!({"os": {"name": "linux"}})), &facts), ["class-of-another-os"]);
+}
+
+#[test]
+fn a_spread_counts_nodes_whose_taints_are_not_tolerated() {
+    let tainted = || cluster(&[("10.0.20348", TAINT)], &[], &[]);
+    let by = |change: Value| {
+        let mut constraint =
+            json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"});
+        json_patch::merge(&mut constraint, &change);
+        json!({"topologySpreadConstraints": [constraint]})
+    };
+    let spread = ["spread-over-windows-nodes"];
+    for (change, expected) in [
+        (json!({}), &spread[..]),
+        (json!({"whenUnsatisfiable": "ScheduleAnyway"}), &[]),
+        (json!({"nodeTaintsPolicy": "Honor"}), &[]),
+        (json!({"nodeAffinityPolicy": "Ignore"}), &[]),
+        (json!({"topologyKey": "topology.kubernetes.io/zone"}), &[]),
+    ] {
+        assert_eq!(broken("Deployment", &by(change.clone()), &tainted()), expected, "{change}");
+    }
+    let linux = with(by(json!({})), "nodeSelector", json!({"kubernetes.io/os": "linux"}));
+    assert_eq!(broken("Deployment", &linux, &tainted()), [""; 0]);
+    // A pool is about to add the taint.
+    let to_come = cluster(&[("10.0.20348", &[])], &[json!({})], &[]);
+    assert_eq!(broken("Deployment", &by(json!({})), &to_come), spread);
+    assert_eq!(broken("Deployment", &by(json!({})), &Facts::none()), [""; 0], "there may be no Windows node");
+}
+
+#[test]
+fn the_handler_of_a_class_has_to_be_on_a_node() {
+    let of = |handler: &str, runtime: &str, listed: Option<&[&str]>| {
+        let mut class = class("w", "10.0.20348");
+        class["handler"] = handler.into();
+        class["scheduling"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
+        let mut view = manifests(&[("10.0.20348", TAINT)], &[], &[class]);
+        for node in view.nodes.known_mut().unwrap() {
+            node.object.node.container_runtime = Some(runtime.into());
+            node.handlers = listed.map(|names| names.iter().map(ToString::to_string).collect());
+        }
+        broken("Deployment", &json!({"os": {"name": "windows"}, "runtimeClassName": "w"}), &Facts::of(&view))
+    };
+    let own = "runhcs-wcow-process";
+    for (handler, runtime, listed, is_there) in [
+        (own, "containerd://1.7.28", None, true),
+        ("docker", "containerd://1.7.28", None, false),
+        ("docker", "docker://20.10.9", None, true),
+        ("docker", "containerd://1.7.28", Some(&["", "docker"][..]), true),
+        (own, "containerd://1.7.28", Some(&["", own]), true),
+        (own, "containerd://1.7.28", Some(&[""]), false),
+        ("kata", "containerd://1.7.28", None, true),
+    ] {
+        let expected: &[&str] = if is_there { &[] } else { &["runtime-handler-missing"] };
+        assert_eq!(of(handler, runtime, listed), expected, "{handler} {runtime} {listed:?}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::placement::{CLUSTER_TAINT, class};
 use super::{findings, workload};
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
-const ELSEWHERE: [&str; 23] = [
+const ELSEWHERE: [&str; 25] = [
     // On the nodes, or in another object.
     "secret-volume",
     "termination-grace-period",
@@ -33,6 +33,8 @@ const ELSEWHERE: [&str; 23] = [
     "node-version-skew",
     "node-reserved-memory",
     "node-pause-image",
+    "runtime-handler-missing",
+    "pod-security-refused",
     // In the image or its registry.
     "image-for-another-os",
     "image-without-variant",

@@ -61,6 +61,14 @@ pub async fn placement(client: &Client) -> Result<(View, Lacks), ReadError> {
     Ok((View { nodes, classes, pools, ..View::default() }, lacks))
 }
 
+/// Reads the labels of a namespace into the view, if the user may.
+pub async fn add_namespace(client: &Client, name: &str, view: &mut View) -> Result<(), ReadError> {
+    let mut reader = Reader::new(client);
+    reader.namespaces(Some(name), false).await?;
+    view.namespace_labels.append(&mut reader.view.namespace_labels);
+    Ok(())
+}
+
 /// Reads only the pools.
 pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
     let reader = Reader::new(client);
@@ -98,8 +106,8 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     let pools = reader.pools_if_installed().await;
     reader.view.pools = reader.unless_forbidden(pools, LACKS)?;
     reader.written(scope.namespace).await?;
-    if scope.has_namespaces {
-        reader.namespaces(scope.namespace).await?;
+    if scope.has_namespaces || scope.has_objects {
+        reader.namespaces(scope.namespace, scope.has_namespaces).await?;
     }
     if scope.has_objects {
         let (_, services) = resource(client, scope.namespace, "", "Service");
@@ -272,8 +280,9 @@ impl<'c> Reader<'c> {
         refused.filter(|_| !is_listed).map_or(Ok(()), Err)
     }
 
-    /// Reads the labels of all namespaces, or of one. Without them an answer has all findings, and fewer groups.
-    pub async fn namespaces(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
+    /// Reads the labels of all namespaces, or of one. Without them an answer has fewer groups, if workloads are grouped by them, and
+    /// does not say what PodSecurity refuses.
+    pub async fn namespaces(&mut self, namespace: Option<&str>, groups: bool) -> Result<(), ReadError> {
         const WHAT: &str = "namespaces";
         let (_, api) = resource(self.client, None, "", "Namespace");
         let read = match namespace {
@@ -282,9 +291,10 @@ impl<'c> Reader<'c> {
         };
         match read {
             Ok(namespaces) => self.view.namespace_labels.extend(namespaces.iter().filter_map(labels)),
-            Err(error @ ReadError::Forbidden { .. }) => {
+            Err(error @ ReadError::Forbidden { .. }) if groups => {
                 self.notes.push(format!("{error}; workloads are not grouped by the labels of their namespaces"));
             }
+            Err(ReadError::Forbidden { .. }) => {}
             Err(error) => return Err(error),
         }
         Ok(())

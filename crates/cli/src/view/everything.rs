@@ -48,7 +48,7 @@ pub async fn everything(
     let services = live::collect("services", &services, ListParams::default(), placed).await;
     reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
     if has_namespaces {
-        reader.namespaces(None).await?;
+        reader.namespaces(None, true).await?;
     }
     reader.credential_specs().await?;
     reader.assign_class().await;

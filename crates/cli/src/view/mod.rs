@@ -19,7 +19,9 @@ use winpool_analysis::workload::DEFAULT_NAMESPACE;
 use super::input::InputError;
 use super::live;
 
-pub use cluster::{RulesScope, api_of, decisions, placement, pools, resource, resource_of, rules, state, typed};
+pub use cluster::{
+    RulesScope, add_namespace, api_of, decisions, placement, pools, resource, resource_of, rules, state, typed,
+};
 pub use event::pod_event;
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Fixes, Needs, Placement, Rules};

@@ -241,6 +241,7 @@ impl Surroundings {
             let client = live::client(&common.origin.connection).await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
             let (mut view, mut lacks) = view::placement(&client).await?;
+            view::add_namespace(&client, &namespace, &mut view).await?;
             lacks.notes.extend(assume.note(&mut view)?);
             return Self::of(view, lacks, namespace, Some(client));
         }

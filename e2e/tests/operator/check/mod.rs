@@ -9,6 +9,7 @@ mod example;
 #[expect(dead_code, reason = "the rules' own tests read the other fields")]
 mod example_remedies;
 mod generated;
+mod pod_security;
 mod refused;
 mod remedies;
 

@@ -222,9 +222,7 @@ impl AdmittedPod<'_> {
     }
 
     fn starts_on_windows(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
-        if let (Some((_, class)), Some(handlers)) = (self.class, &machine.handlers)
-            && !handlers.iter().any(|handler| **handler == *class.handler)
-        {
+        if let Some((_, class)) = self.class.filter(|(_, class)| machine.lacks_handler(&class.handler)) {
             let why = format!("the node has no runtime handler {}: its sandbox cannot be created", class.handler);
             return (Some(false), vec![why]);
         }

@@ -461,7 +461,7 @@ fn is_removed_by_daemon_set(taint: &Taint) -> bool {
 }
 
 /// Returns the node without temporary taints and cordons.
-fn settled(machine: &Node) -> Node {
+pub(in crate::explain) fn settled(machine: &Node) -> Node {
     let mut machine = machine.clone();
     machine.is_cordoned = false;
     machine.taints.retain(|taint| !taint.has_foreign_key());

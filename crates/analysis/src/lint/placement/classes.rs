@@ -65,6 +65,15 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         "choose another class, or another os.name",
         own(other_os),
     ),
+    rule(
+        "runtime-handler-missing",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "runtimeClassName",
+        "no Windows node that the pod selects has the runtime handler of the RuntimeClass, so no sandbox is created",
+        "correct the handler of the RuntimeClass, which containerd calls runhcs-wcow-process for Windows, or choose another class",
+        own(handler),
+    ),
 ];
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
@@ -164,6 +173,15 @@ fn affinity(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             hits.push(Hit::at("affinity.nodeAffinity").saying(message));
         }
     }
+}
+
+fn handler(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(class) = subject.class.filter(|class| subject.facts.lacks_handler(subject.pod, class)) else { return };
+    let message = format!(
+        "no Windows node that the pod selects has the runtime handler {} of its RuntimeClass, so no sandbox is created",
+        class.handler
+    );
+    hits.push(Hit::at("runtimeClassName").saying(message));
 }
 
 fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

@@ -1,0 +1,40 @@
+//! Rules about what the API server admits into a namespace.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use winpool_analysis::lint::Facts;
+use winpool_analysis::pod_security::ENFORCE;
+use winpool_analysis::view::View;
+
+use super::examples::windows;
+use super::{broken, findings, workload};
+
+/// The rules that are tested here.
+pub const TESTED: [&str; 1] = ["pod-security-refused"];
+
+/// The facts about a cluster whose namespace `shop` enforces this level.
+fn enforcing(level: &str) -> Facts {
+    let labels = BTreeMap::from([(ENFORCE.to_owned(), level.to_owned())]);
+    Facts::of(&View { namespace_labels: BTreeMap::from([("shop".to_owned(), labels)]), ..View::default() })
+}
+
+#[test]
+fn the_level_of_the_namespace_refuses_a_host_process_pod() {
+    let options = json!({"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}});
+    let pod = windows(&json!({"hostNetwork": true, "securityContext": options}));
+    for (level, is_refused) in [("privileged", false), ("baseline", true), ("restricted", true)] {
+        let broken = broken("DaemonSet", &pod, &enforcing(level));
+        assert_eq!(broken.contains(&"pod-security-refused".to_owned()), is_refused, "{level}: {broken:?}");
+    }
+    let found = findings(&workload("DaemonSet", &pod), &enforcing("baseline"));
+    let found = found.iter().find(|found| found.rule == "pod-security-refused").unwrap();
+    assert_eq!(
+        found.message,
+        "namespace shop enforces the PodSecurity level baseline, so the API server refuses the pod: hostProcess, host namespaces"
+    );
+    assert!(found.remedy.text.contains("pod-security.kubernetes.io/enforce: privileged"), "{}", found.remedy.text);
+    // A Windows pod is exempt from the checks of fields that Windows does not have, but not from this one.
+    let plain = findings(&workload("Deployment", &windows(&json!({}))), &enforcing("restricted"));
+    assert!(plain.iter().any(|found| found.message.ends_with(": runAsNonRoot != true")), "{plain:#?}");
+}
