@@ -271,9 +271,11 @@ impl<'c> Reader<'c> {
                 continue;
             };
             self.notes.push(format!("{error}; {}s are not checked", kind.name));
+            if counts || kind.has_template() {
+                self.refuse(kind, error.to_string());
+            }
             if counts {
                 self.gaps.in_cluster = true;
-                self.refuse(kind, error.to_string());
                 refused.get_or_insert(error);
             }
         }

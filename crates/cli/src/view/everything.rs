@@ -93,8 +93,8 @@ impl Reader<'_> {
             (None, None) => return Ok(()),
         };
         self.notes.push(note);
-        if counts(kind) {
-            self.gaps.in_cluster = true;
+        self.gaps.in_cluster |= counts(kind);
+        if counts(kind) || kind.has_template() {
             self.refuse(kind, reason);
         }
         Ok(())
