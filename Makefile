@@ -86,7 +86,7 @@ $(CARGO_TOOLS):
 	@cargo install --locked --version $(version) $(features) --root $(root) $(@F)
 
 # Many tests wait for a control plane, so more of them than processors run at a time.
-unit control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
+unit control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 2 * $$(nproc) )))
 
 unit: ## Unit, property and snapshot tests of the core, tests of the binary, some on the control plane, and the examples in doc comments
 	$(call timed,$(TEST) --exclude winpool-e2e && $(TEST) --doc)

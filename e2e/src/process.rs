@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The limit until a process answers. Starting takes seconds, more on a busy machine.
-const START_LIMIT: Duration = Duration::from_mins(1);
+const START_LIMIT: Duration = Duration::from_mins(3);
 
 const PORTS_TO_TRY: usize = 5;
 

@@ -7,8 +7,8 @@ use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client, ResourceExt};
 use std::time::Duration;
 
-/// More than enough to delete the nodes of a large test.
-pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// More than enough to delete the nodes of a large test, on a busy machine too.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
