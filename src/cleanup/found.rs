@@ -14,7 +14,6 @@ use winpool_client::pages;
 use winpool_client::terminal::some;
 use winpool_core::api::Taint;
 use winpool_core::api::names::{self, CLEANUP};
-use winpool_core::node::{Applied, NodeObject};
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::words::count;
 
@@ -72,7 +71,9 @@ impl Found {
         let listed = pages::each(&nodes, labelled(), |ListedNode { object, .. }: ListedNode| {
             let pool = object.node.labels.get(names::POOL).unwrap_or_default();
             if !keeping.contains(pool) {
-                found.doubtful.extend(doubtful(&object, cleaned.get(pool)));
+                let doubtful = object.node.doubtful_taints(cleaned.get(pool).map(Vec::as_slice));
+                let told = |taint: &Taint| format!("{taint}; if it is winpool's: {}", taint.removal(&object.name));
+                found.doubtful.extend(doubtful.map(told));
             }
             place(pool, object.name.to_string(), object.node.is_ignored(), &mut found.nodes);
         });
@@ -136,18 +137,6 @@ impl Found {
     pub fn is_doubtful(&self) -> bool {
         !self.missing.is_empty() && !self.doubtful.is_empty()
     }
-}
-
-/// The taints on a node that its record claims for winpool and no pool names, or that its pool, if there is one, `recorded` and the
-/// node does not; with the command that removes each.
-fn doubtful(NodeObject { name, node, .. }: &NodeObject, recorded: Option<&Vec<Taint>>) -> impl Iterator<Item = String> {
-    let applied = node.applied.as_deref().and_then(Applied::parse).unwrap_or_default();
-    let is_doubtful = move |taint: &&Taint| {
-        let is_claimed = applied.taints.contains(&taint.to_string());
-        !taint.has_foreign_key() && recorded.map_or(is_claimed, |taints| taints.contains(taint) && !is_claimed)
-    };
-    let doubtful = node.taints.taints().iter().filter(is_doubtful);
-    doubtful.map(move |taint| format!("{taint}; if it is winpool's: {}", taint.removal(name)))
 }
 
 /// The first lines, indented, and the number of the others.

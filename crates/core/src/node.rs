@@ -58,6 +58,16 @@ impl NodeFields {
         self.ignore.as_deref() == Some("true")
     }
 
+    /// The taints that winpool may have added, without a proof of it: those that the status of the node's pool (`recorded`) names
+    /// and the node's record does not; if that pool does not exist, those that the record names.
+    pub fn doubtful_taints(&self, recorded: Option<&[Taint]>) -> impl Iterator<Item = &Taint> {
+        let applied = self.applied.as_deref().and_then(Applied::parse).unwrap_or_default();
+        self.taints.taints().iter().filter(move |taint| {
+            let is_claimed = applied.claims(taint);
+            !taint.has_foreign_key() && recorded.map_or(is_claimed, |recorded| recorded.contains(taint) && !is_claimed)
+        })
+    }
+
     pub(crate) fn was_reimaged(&self) -> bool {
         self.labels.get(names::OS).is_some_and(|os| os != names::WINDOWS)
     }
@@ -246,6 +256,11 @@ impl Applied {
     /// Parses the annotation. One that does not parse names no pool and no taint.
     pub fn parse(annotation: &str) -> Option<Self> {
         serde_json::from_str(annotation).ok()
+    }
+
+    /// True if it says that winpool added this taint.
+    pub(crate) fn claims(&self, taint: &Taint) -> bool {
+        self.taints.contains(&taint.to_string())
     }
 
     /// The annotation's value, as compact JSON.

@@ -72,6 +72,23 @@ fn a_taint_whose_record_was_replaced_while_winpool_did_not_run_stays_and_is_name
 }
 
 #[test]
+fn a_taint_that_a_record_claims_is_not_said_to_have_no_record() {
+    let mut ignored = world();
+    ignored.change_node("win-1", |node| node.ignore = Some("true".into()));
+    let mut handed_over = World::new([pool("{}"), pool("{metadata: {name: second}}")], [("win-1", node("{}"))]);
+    handed_over.rest();
+    for (fact, mut world) in [("it is ignored", ignored), ("another pool takes it over", handed_over)] {
+        world.rest();
+        world.delete();
+        assert!(seconds_until_gone(&mut world) < 5, "{fact}");
+        assert_eq!(world.taints("win-1"), [MINE], "{fact}");
+        assert!(world.nodes["win-1"].applied.as_deref().unwrap().contains(MINE), "{fact}");
+        let notes = format!("{:?}", world.memory.take_notes());
+        assert!(!notes.contains("that no record says"), "{fact}: {notes}");
+    }
+}
+
+#[test]
 fn an_uninstall_does_not_wait_for_what_the_api_server_refuses() {
     let mut world = world();
     world.blocked.insert("win-1".to_owned());

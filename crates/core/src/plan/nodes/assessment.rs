@@ -328,10 +328,9 @@ pub(crate) fn is_being_handed_over(
     recorded_by_others: impl Fn(&Taint) -> bool,
 ) -> bool {
     let record = NodeRecord::of(node);
-    let is_unrecorded = |taint: &Taint| {
-        let claims = |applied: &Applied| applied.taints.contains(&taint.to_string());
-        record.applied.as_ref().is_some_and(claims) && pool.managed_taints.contains(taint) && !recorded_by_others(taint)
-    };
+    let claims = |taint: &Taint| record.applied.as_ref().is_some_and(|applied| applied.claims(taint));
+    let is_unrecorded =
+        |taint: &Taint| claims(taint) && pool.managed_taints.contains(taint) && !recorded_by_others(taint);
     !node.is_ignored()
         && policy.owner(&node.labels).is_some()
         && (record.pool() == Some(&pool.spec.name) || node.taints.taints().iter().any(is_unrecorded))

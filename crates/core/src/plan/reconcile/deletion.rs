@@ -240,13 +240,13 @@ impl Memory {
     }
 }
 
-/// The taints that stay on nodes of the pool although its status names them, because no node records that winpool added them: it
-/// did not, or somebody replaced the record while winpool did not run.
+/// Says which taints of the pool's status stay on its nodes without a record. winpool did not add them, or somebody replaced the
+/// record while winpool did not run.
 fn unclaimed(round: &Round<'_>) -> Option<String> {
     let pool = &round.pool;
-    let stays = |taint: &&Taint| pool.managed_taints.contains(taint) && !taint.has_foreign_key();
     let of_pool = round.cluster.nodes.objects().filter(|object| pool.spec.selects(&object.node.labels));
-    let mut left = of_pool.filter_map(|object| Some((&*object.name, object.node.taints.taints().iter().find(stays)?)));
+    let mut left = of_pool
+        .filter_map(|object| Some((&*object.name, object.node.doubtful_taints(Some(&pool.managed_taints)).next()?)));
     let (name, taint) = left.next()?;
     let (nodes, remedy) = (count(1 + left.count(), "node"), taint.removal(name));
     Some(format!("{nodes} with a taint of the pool that no record says winpool added; if nobody else did: {remedy}"))
