@@ -70,8 +70,10 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
         return Ok(gaps.outcome(outcome));
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
-    let image_notes = if resolve.is_wanted() { image_notes(&view, images) } else { Vec::new() };
-    let (lacking, spread) = (lacking_tolerations(&view), spread_note(&view));
+    let mut facts = Facts::with_planned_classes(&view);
+    let (lacking, spread) = (lacking_tolerations(&view, &facts), spread_note(&view, &facts));
+    facts.add_images(images);
+    let image_notes = if resolve.is_wanted() { image_notes(&view, &facts) } else { Vec::new() };
     let mut forecast = live::during("computing what the operator would do", || of(view));
     let knows_nodes = without_nodes.is_none();
     let unhelped = unhelped(lacking, &forecast);
@@ -132,13 +134,11 @@ async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
 }
 
 /// Describes the workloads whose images do not run where their pods can be scheduled.
-fn image_notes(view: &View, images: Images) -> Vec<String> {
-    let mut facts = Facts::with_planned_classes(view);
-    facts.add_images(images);
+fn image_notes(view: &View, facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     for (kind, workload) in templates(view) {
         let template = workload.manifest(kind);
-        let found = check_images(&template, &facts);
+        let found = check_images(&template, facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
     }
     let more = notes.len().saturating_sub(IMAGE_NOTES);
@@ -150,9 +150,8 @@ fn image_notes(view: &View, images: Images) -> Vec<String> {
 }
 
 /// Names the workloads whose pods stay Pending because of the taints, although they are not for Windows.
-fn spread_note(view: &View) -> Option<String> {
-    let facts = Facts::with_planned_classes(view);
-    let found = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), &facts));
+fn spread_note(view: &View, facts: &Facts) -> Option<String> {
+    let found = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), facts));
     let found: Vec<Finding> = found.collect();
     let names: Vec<String> = found.iter().map(|found| found.object.to_string()).collect();
     let Finding { message, remedy, .. } = found.first()?;
@@ -160,14 +159,13 @@ fn spread_note(view: &View) -> Option<String> {
 }
 
 /// Returns the workloads that lack tolerations, and that only images or labels of nodes show to be for Windows.
-fn lacking_tolerations(view: &View) -> Vec<ObjectReference> {
-    let facts = Facts::with_planned_classes(view);
+fn lacking_tolerations(view: &View, facts: &Facts) -> Vec<ObjectReference> {
     let says_no_system =
         |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
     let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
     let manifests = unclear.map(|(kind, workload)| workload.manifest(kind));
     let unhelped = manifests.filter(|manifest| facts.started_on_windows(manifest) != Some(true));
-    unhelped.filter_map(|manifest| check_tolerations(&manifest, &facts)).map(|found| found.object).collect()
+    unhelped.filter_map(|manifest| check_tolerations(&manifest, facts)).map(|found| found.object).collect()
 }
 
 /// Describes those for which winpool does nothing. It knows others by the nodes on which their pods run.

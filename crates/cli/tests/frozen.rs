@@ -1,4 +1,5 @@
-//! The answers of the commands, as data. A commit that changes one says why. To write the snapshot again: `INSTA_UPDATE=always cargo test -p winpool --test testsuite frozen::`.
+//! The answers of the commands, as data. A commit that changes one says why. To write the snapshot again:
+//! `INSTA_UPDATE=always cargo test -p winpool --test testsuite frozen::`.
 //!
 //! A line has a command with its object, the answer without its prose, and the numbers of the settings in which it holds. The settings
 //! are the clusters of the test of agreement, each with each of its pools, and the files beside this one.

@@ -185,8 +185,8 @@ impl Agent {
         Some(HostContainer { process, address, told_to_end: false })
     }
 
-    /// A kubeconfig instead of the volume with the account's token; `None` if there is no token. The API server gives none in a
-    /// namespace that is being deleted, and a container may be started again there before its pod is deleted.
+    /// Writes a kubeconfig with the account's token, in place of the volume with that token. `None` if there is no token: in a
+    /// namespace that is being deleted the API server creates none, and a container may start again before its pod is deleted.
     async fn account(&self, pod: &Pod) -> Option<PathBuf> {
         let spec = pod.spec.as_ref().unwrap();
         let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref());

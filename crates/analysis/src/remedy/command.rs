@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use winpool_core::api::ObjectReference;
 
 use super::{Edit, Operation, Remedy, parsed};
-use crate::kinds::{WorkloadKind, template_of};
+use crate::kinds::{WorkloadKind, template_at};
 
 impl Remedy {
     /// Returns the change as a JSON merge patch (RFC 7396) of the object, if none of the edits is in a list.
@@ -56,7 +56,7 @@ impl Remedy {
 fn changing_template(kind: &str) -> Option<String> {
     match kind {
         "WindowsPool" => Some(String::new()),
-        kind => WorkloadKind::own(kind).filter(|kind| kind.takes_changes).and_then(|kind| template_of(kind.name)),
+        kind => WorkloadKind::own(kind).filter(|kind| kind.takes_changes)?.path.map(template_at),
     }
 }
 

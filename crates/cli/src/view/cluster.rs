@@ -211,12 +211,11 @@ impl<'c> Reader<'c> {
     /// Reads the workloads as the operator reads them.
     async fn workloads(&mut self) -> Result<(), ReadError> {
         for (kind, resource) in self.kinds().await?.into_iter().filter(|(kind, _)| kind.has_template()) {
-            let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+            let api = api_of(self.client, None, &resource);
             let workloads = if kind.is_own() {
                 // A Deployment stands for its ReplicaSets.
-                let is_set = kind.name == "ReplicaSet";
-                let selected = ListParams::default();
-                let selected = if is_set { selected.labels("!pod-template-hash") } else { selected };
+                let all = ListParams::default();
+                let selected = if kind.name == "ReplicaSet" { all.labels("!pod-template-hash") } else { all };
                 live::known(live::collect(kind.plural, &api, selected, |workload: Workload| workload).await)?
             } else {
                 self.of_others(kind, &resource, &api).await?

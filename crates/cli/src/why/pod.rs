@@ -95,8 +95,7 @@ pub(super) async fn why_workload(
         let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
         around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_it).cloned().collect()
     };
-    let mut workload =
-        with_template(&found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
+    let mut workload = chosen(&found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
     let mut pods = match &around.client {
         Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
         None => around.pods().collect(),
@@ -118,8 +117,8 @@ pub(super) async fn why_workload(
     Ok((answer, around.lacks.gaps))
 }
 
-/// Returns the workload with this pod template, if it has several.
-fn with_template(
+/// Returns the workload with this pod template, or the only one.
+fn chosen(
     found: &[Workload],
     template: Option<&str>,
     kind: &WorkloadKind,
@@ -135,7 +134,7 @@ fn with_template(
             kind.name,
             paths.join(", ")
         ))),
-        chosen => Ok(chosen.cloned()),
+        found => Ok(found.cloned()),
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Placements {
 }
 
 impl Placements {
-    /// Returns the stored placement of a pod. It has no text if that is too long, or if there is no room.
+    /// Stores the placement of a pod. If its text is too long, or if there is no room, it is stored without the text.
     pub(crate) fn store(&mut self, pod: &Pod) -> Arc<Placement> {
         let placement = Placement::of(pod);
         let length = placement.bytes();
