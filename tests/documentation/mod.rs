@@ -130,7 +130,6 @@ const NOT_RUN: &[&str] = &[
     "docs/guides/images.md: winpool why pod web-7d9c -n shop --resolve-images",
     "docs/guides/images.md: winpool plan --resolve-images",
     "docs/guides/images.md: winpool blockers --retire 2019 --move-to 2025 --resolve-images",
-    "docs/guides/images.md: winpool images --annotate -f deploy/ | kubectl apply -f -",
     "docs/guides/install.md: kubectl apply -f https://github.com/winpool/winpool/releases/latest/download/install.yaml",
     "docs/guides/install.md: helm install winpool oci://ghcr.io/winpool/winpool/charts/winpool --namespace winpool-system --create-namespace",
     "docs/guides/install.md: git clone https://github.com/winpool/winpool && cd winpool",

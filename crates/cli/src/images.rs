@@ -19,7 +19,7 @@ use super::gaps::show_unlisted;
 use super::output::{self, DIM, Table, Text, WARN};
 use super::resolve::look_up;
 use super::view::Seen;
-use super::{Common, Error, annotate, live};
+use super::{Common, Error, live};
 
 /// Show which Windows versions each image supports, and which Windows nodes run it.
 ///
@@ -32,10 +32,6 @@ use super::{Common, Error, annotate, live};
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// Print the manifests instead, with an annotation of each Windows pod template that says on which builds all its images
-    /// run. The admission policy assign-class reads it.
-    #[arg(long, requires = "files")]
-    pub annotate: bool,
     #[command(flatten)]
     pub registry: registry::RegistryOptions,
 }
@@ -58,9 +54,6 @@ pub struct ImagesReport {
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let registry = Registry::new(arguments.registry)?;
     let origin = arguments.common.origin;
-    if arguments.annotate {
-        return annotate::run(&origin.files, &registry, arguments.common.output.format).await;
-    }
     let Seen { view, mut gaps } = origin.workloads(None, false).await?;
     let used = used(&view.written);
     let mut images = Images::default();

@@ -1,6 +1,5 @@
 //! `winpool`: answers about Windows nodes and workloads. It changes nothing in a cluster.
 
-mod annotate;
 mod assume;
 pub mod blockers;
 pub mod builds;

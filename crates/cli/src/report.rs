@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::config::Kubeconfig;
 use winpool_analysis::explain::installation::Installation;
 use winpool_analysis::explain::report::{
-    Earlier, Fleet, GroupNumbers, Lack, Report, ReportInputs, fleet_html, fleet_markdown, html, markdown, report,
+    Earlier, Fleet, GroupNumbers, Lack, Report, ReportInputs, fleet_html, html, report,
 };
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::view::View;
@@ -25,7 +25,7 @@ use super::resolve::Resolve;
 use super::view::{self, Seen};
 use super::{Error, Origin, installation, live, values};
 
-/// Write a report about Windows in the cluster: one HTML page, or Markdown.
+/// Write a report about Windows in the cluster: one HTML page.
 ///
 /// The report has the Windows versions of the nodes with the ends of support by Microsoft and the vendor, the workloads by version with
 /// what to change, the taints that winpool holds, the RuntimeClasses with their users, the findings of `winpool check` and the failing
@@ -38,7 +38,6 @@ use super::{Error, Origin, installation, live, values};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool report > windows.html
-  winpool report -o md > windows.md
   winpool report -o json > last.json
   winpool report --previous last.json > windows.html
   winpool report --by label:team > teams.html
@@ -81,8 +80,6 @@ pub enum ReportFormat {
     /// A page for browsers and printers.
     #[default]
     Html,
-    /// Markdown.
-    Md,
     /// JSON.
     Json,
     /// CSV, for spreadsheets: the numbers of each cluster, or of each group with --by.
@@ -129,7 +126,6 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 fn print(format: ReportFormat, report: &Report) -> Result<(), OutputError> {
     match format {
         ReportFormat::Html => Ok(emit(&html(report))?),
-        ReportFormat::Md => Ok(emit(&markdown(report))?),
         ReportFormat::Json => output::print(output::Format::Json, report, Text::new),
         ReportFormat::Csv => match &report.groups {
             Some(groups) => output::print_csv(&GROUP, groups.iter().map(of_group)),
@@ -141,7 +137,6 @@ fn print(format: ReportFormat, report: &Report) -> Result<(), OutputError> {
 fn print_fleet(format: ReportFormat, fleet: &Fleet) -> Result<(), OutputError> {
     match format {
         ReportFormat::Html => Ok(emit(&fleet_html(fleet))?),
-        ReportFormat::Md => Ok(emit(&fleet_markdown(fleet))?),
         ReportFormat::Json => output::print(output::Format::Json, fleet, Text::new),
         ReportFormat::Csv => output::print_csv(&CLUSTER, fleet.clusters.iter().map(of_cluster)),
     }

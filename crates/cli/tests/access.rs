@@ -166,7 +166,7 @@ async fn what_may_not_be_read_is_noted() {
         ("without-pods", why_node, unlisted),
         ("without-pods", &["plan", "-o", "json"], unlisted),
         ("without-pods", &["report"], "<strong>pods</strong>: not allowed to list pods"),
-        ("without-pods", &["report", "-o", "md"], "| Failing pods | not known |"),
+        ("without-pods", &["report"], "<dt>Failing pods</dt><dd>not known</dd>"),
         ("with-pods", &["report"], "<strong>cronjobs</strong>: not allowed to list cronjobs"),
     ] {
         let file = as_member(&server, group);

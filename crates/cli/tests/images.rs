@@ -123,7 +123,6 @@ async fn commands_say_what_the_registry_says() {
         "blockers",
         with(&["blockers", "--retire", "2019", "--move-to", "2022"], &["--resolve-images"])
     );
-    insta::assert_snapshot!("annotate", told(&["images", "--annotate", "-f", "apps.json"]));
     let pod = told(&["why", "pod", "p", "-n", "shop", "-f", "pod.json", "-f", "nodes.json", "--resolve-images"]);
     insta::assert_snapshot!("why", pod);
     let plan = with(&["plan"], &["--resolve-images"]);
@@ -152,7 +151,7 @@ fn an_answer_without_an_answer_of_the_registry_is_not_a_clean_one() {
         (&["why", "pod", "p", "-n", "default"], Some(0)),
         (&["blockers", "--retire", "2019", "--move-to", "2025"], Some(0)),
         (&["images"], Some(2)),
-        (&["report", "-o", "md"], Some(2)),
+        (&["report"], Some(2)),
     ] {
         let run = |more: &[&str]| winpool(&[command, &files, more].concat(), folder.path());
         let code = |more: &[&str]| run(more).status.code();

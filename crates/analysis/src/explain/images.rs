@@ -10,7 +10,6 @@ use winpool_core::windows::builds::by_build;
 
 use crate::image::name::{build_of, tag};
 use crate::image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, runs_on, tags};
-use crate::pod::PodSpec;
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -92,57 +91,6 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
         reason,
     });
     verdicts.collect()
-}
-
-/// Returns the builds for which all images of the pod have a variant, the newest first, in the format that
-/// `assign-class` reads. `None` if an image is unknown, or if the images do not specify builds.
-pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
-    let mut common: Option<Vec<Build>> = None;
-    for (_, name) in pod.images() {
-        let image = images.platforms(name)?;
-        let mut builds: Vec<Build> = image.builds().collect();
-        let is_open = image.platforms.iter().any(|platform| platform.is_windows() && platform.os_version.is_none());
-        if builds.is_empty() && is_open {
-            continue;
-        }
-        builds.sort_unstable_by(|one, other| other.cmp(one));
-        builds.dedup();
-        common = Some(match common {
-            Some(common) => common.into_iter().filter(|build| builds.contains(build)).collect(),
-            None => builds,
-        });
-    }
-    common.filter(|builds| !builds.is_empty())
-}
-
-/// The largest annotation value that winpool writes. All annotations of an object together may have 256 KiB.
-const LONGEST_ANNOTATION: usize = 4096;
-/// The largest number of builds that the policy reads.
-const MOST_BUILDS: usize = 8;
-
-/// Returns the value of the annotation [`names::IMAGES_RUN_ON`](winpool_core::api::names::IMAGES_RUN_ON) for these images: the
-/// builds, the best first, and the images in the order of the policy. If the pod has another image, tag or digest, the
-/// policy ignores the annotation.
-///
-/// # Errors
-/// Fails if the platforms of an image are unknown, if no build has a variant of every image, or if the value is too
-/// long.
-pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
-    for (_, name) in pod.images() {
-        if let Some(Err(unresolved)) = images.get(name) {
-            return Err(format!("{name}: {}", unresolved.reason));
-        }
-    }
-    let Some(builds) = builds_of_all(pod, images) else {
-        return Err("its images have no variant for one build of Windows".to_owned());
-    };
-    let builds: Vec<String> = builds.iter().take(MOST_BUILDS).map(ToString::to_string).collect();
-    let names: Vec<&str> = pod.images().map(|(_, name)| name).collect();
-    let value = format!("{} for {}", builds.join(" "), names.join(" "));
-    if value.len() > LONGEST_ANNOTATION {
-        return Err(format!("the annotation would be longer than {LONGEST_ANNOTATION} bytes"));
-    }
-    Ok(value)
 }
 
 /// The location of the image for the target of a migration.

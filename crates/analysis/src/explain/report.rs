@@ -1,4 +1,4 @@
-//! A report about Windows in a cluster: one value, which JSON, the HTML page and the Markdown page show.
+//! A report about Windows in a cluster: one value, which JSON and the HTML page show.
 
 mod classes;
 mod failing;
@@ -35,7 +35,7 @@ pub use fleet::Fleet;
 pub use groups::GroupNumbers;
 pub use lacks::Lack;
 pub use numbers::{About, Numbers};
-pub use pages::{fleet_html, fleet_markdown, html, markdown};
+pub use pages::{fleet_html, html};
 pub use progress::{Earlier, NumberChange, Progress};
 pub use taints::WaitingTaint;
 pub use versions::{PoolNodes, SupportDay, VendorDays, VersionNodes};
@@ -60,7 +60,7 @@ pub struct Report {
     pub assumed: Option<String>,
     /// The objects that winpool could not read, with the reasons. The numbers do not include them.
     pub unknown: Vec<Lack>,
-    /// The numbers that the pages show first.
+    /// The numbers that the page shows first.
     pub numbers: Numbers,
     /// What `--by` groups by: `namespace`, or `label:` and a key.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ impl Report {
         self.unknown.iter().all(|lack| lack.what != lacks::MANIFESTS && lack.what != lacks::POOL)
     }
 
-    /// The numbers with their names, in the order of the pages. The last value is false if objects may be missing.
+    /// The numbers with their names, in the order of the page. The last value is false if objects may be missing.
     fn named_numbers(&self) -> impl Iterator<Item = (&'static str, Option<usize>, bool)> {
         let (nodes, workloads) = (self.has_all_nodes(), self.has_all_workloads());
         self.numbers.named().into_iter().map(move |(name, number, about)| {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use winpool_analysis::explain::blockers::blockers;
-use winpool_analysis::explain::images::{annotation, other_tags};
+use winpool_analysis::explain::images::other_tags;
 use winpool_analysis::image::{ImagePlatforms, Images, Platform, Source, Unresolved};
 use winpool_analysis::lint::Facts;
 use winpool_analysis::workload::WorkloadManifest;
@@ -248,19 +248,4 @@ fn other_tags_are_those_that_an_image_of_the_build_would_have() {
         ["app:2.0-ltsc2025"],
         "it may be in another page"
     );
-}
-
-#[test]
-fn an_annotation_names_the_builds_of_all_images_and_the_images() {
-    let annotate = |names: &[&str]| {
-        let containers: Vec<Value> = names.iter().map(|name| json!({"image": name})).collect();
-        annotation(&serde_json::from_value(json!({"containers": containers})).unwrap(), &images())
-    };
-    assert_eq!(annotate(&["all:1"]).as_deref(), Ok("10.0.26100 10.0.17763 for all:1"));
-    assert_eq!(annotate(&["all:1", "host:1", "both:1"]).as_deref(), Ok("10.0.17763 for all:1 host:1 both:1"));
-    for names in [&["new:1", "old:1"][..], &["linux:1"], &["host:1"], &["nothing:1"], &["never-asked:1"]] {
-        assert!(annotate(names).is_err(), "{names:?}");
-    }
-    let long = vec!["all:1"; 1000];
-    assert_eq!(annotate(&long), Err("the annotation would be longer than 4096 bytes".to_owned()));
 }

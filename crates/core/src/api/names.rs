@@ -43,10 +43,7 @@ described! {
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Label on namespaces: the RuntimeClass that the admission policy `assign-class` gives to their Windows pods.
     pub const RUNTIME_CLASS: &str = "winpool.dev/runtime-class";
-    /// Annotation on pod templates: `<builds> for <images>`, written by `winpool images --annotate`. `assign-class` reads it
-    /// while the pod has exactly these images.
-    pub const IMAGES_RUN_ON: &str = "winpool.dev/images-run-on";
-    /// Annotation on pods: the source of the class that `assign-class` gave them: `namespace`, `images`, `image-tags` or `pool`.
+    /// Annotation on pods: the source of the class that `assign-class` gave them: `namespace`, `image-tags` or `pool`.
     pub const CLASS_FROM: &str = "winpool.dev/class-from";
     /// Label on namespaces: with `none` the admission policy `linux-by-default` does not change their pods.
     pub const DEFAULT_OS: &str = "winpool.dev/default-os";

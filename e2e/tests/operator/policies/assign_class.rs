@@ -1,7 +1,7 @@
 //! Windows pods that get a RuntimeClass assigned.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use winpool_core::api::names::{CLASS_FROM, IMAGES_RUN_ON};
+use winpool_core::api::names::CLASS_FROM;
 use winpool_core::windows::builds;
 use winpool_e2e::prelude::*;
 
@@ -170,33 +170,6 @@ async fn image_tags_choose_a_class_only_if_they_are_unambiguous(harness: &Harnes
     }
     let init = windows(&json!({"initContainers": [{"name": "i", "image": "a:ltsc2019"}]}));
     assert_eq!(given(&admitted(&default, &init).await.unwrap()), None, "init containers count");
-    // What a registry says comes before tags, as long as the images are those that it was asked for.
-    let annotated = |value: &str, images: &[&str]| {
-        let mut pod = with_images(images);
-        pod["metadata"]["annotations"] = json!({IMAGES_RUN_ON: value});
-        pod
-    };
-    let by_registry = |class| Some((class, "images"));
-    for (value, images, class) in [
-        ("10.0.20348 for app:1.0", &["app:1.0"][..], by_registry("windows-2022")),
-        ("10.0.17763 for app:ltsc2022", &["app:ltsc2022"], by_registry("windows-2019")),
-        ("10.0.17763 for app:1.0 b:2", &["app:1.0", "b:2"], by_registry("windows-2019")),
-        // The best is first; the only class of a build with process isolation.
-        ("10.0.26100 10.0.17763 for app:1.0", &["app:1.0"], by_registry("windows-2025")),
-        // No class of that build is ready.
-        ("10.0.14393 10.0.17763 for app:1.0", &["app:1.0"], by_registry("windows-2019")),
-        ("10.0.14393 for app:1.0", &["app:1.0"], None),
-        // For other images, tags or digests: as if it were not there.
-        ("10.0.17763 for app:1.0", &["app:1.1"], by_pool.map(|from| ("windows-2022-big", from))),
-        ("10.0.17763 for app:1.0", &["app:1.0", "b:2"], by_pool.map(|from| ("windows-2022-big", from))),
-        ("10.0.17763 for app:1.0", &["app:ltsc2022"], by_tags.map(|from| ("windows-2022", from))),
-        ("10.0.17763", &["app:1.0"], by_pool.map(|from| ("windows-2022-big", from))),
-        ("", &["app:1.0"], by_pool.map(|from| ("windows-2022-big", from))),
-        (" for app:1.0", &["app:1.0"], by_pool.map(|from| ("windows-2022-big", from))),
-    ] {
-        let pod: Pod = admitted(&default, &annotated(value, images)).await.unwrap();
-        assert_eq!(given(&pod), class, "{value:?} {images:?}");
-    }
     // With its own selectors: by image tag if they do not contradict, and never the default class.
     for (spec, images, class) in [
         (json!({"pool": "a", "own": "x"}), "a:ltsc2022", Some(("windows-2022", "image-tags"))),

@@ -129,7 +129,7 @@ fn names_and_states_are_those_of_the_code() {
     }
     let assign = text("assign-class");
     let read = [names::OS, names::ARCH, names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX];
-    for name in read.into_iter().chain([names::RUNTIME_CLASS, names::CLASS_FROM, names::IMAGES_RUN_ON]) {
+    for name in read.into_iter().chain([names::RUNTIME_CLASS, names::CLASS_FROM]) {
         assert!(assign.contains(name), "{name}");
     }
     assert!(text("linux-by-default").contains(names::DEFAULT_OS));
