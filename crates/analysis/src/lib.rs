@@ -17,5 +17,6 @@ pub mod remedy;
 pub mod render;
 pub mod support;
 pub mod system;
+pub mod verdict;
 pub mod view;
 pub mod workload;

@@ -13,10 +13,16 @@ mod remedies;
 mod render;
 mod system;
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use serde_json::Value;
 use winpool_analysis::explain::forecast::Snapshot;
+use winpool_analysis::image::Images;
+use winpool_analysis::verdict::Cluster;
 use winpool_analysis::view::{Known, Node, SeenNode, Workloads};
 use winpool_core::api::WindowsPool;
+use winpool_core::pod::Class;
 
 use crate::common::{now, read};
 
@@ -34,6 +40,12 @@ fn snapshot<'n>(
         assign_class: Known::Complete(None),
         now: now(),
     }
+}
+
+/// What pods find with these nodes and classes, if no registry was asked.
+fn cluster(nodes: &[Node], classes: &BTreeMap<String, Class>) -> Cluster<'static> {
+    static UNASKED: LazyLock<Images> = LazyLock::new(Images::default);
+    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), images: &UNASKED }
 }
 
 /// The node of this JSON.

@@ -9,9 +9,11 @@ use winpool_analysis::image::{ImagePlatforms, Images, Platform, Source};
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::remedy::Remedy;
+use winpool_analysis::verdict::Cluster;
 use winpool_analysis::view::{self, Workload};
 use winpool_core::pod::Class;
 
+use crate::cluster;
 use crate::common::{class, node, yaml};
 
 fn machine(name: &str, build: &str, rest: &str) -> view::Node {
@@ -43,7 +45,7 @@ fn of(pod: &str) -> PodExplanation {
         windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process"),
         windows_class("hyperv-2019", "10.0.20348", "runhcs-wcow-hypervisor"),
     ];
-    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes), &Images::default())
+    answer(&yaml::<Pod>(pod), &cluster(&machines, &BTreeMap::from(classes)))
 }
 
 fn told(pod: &str) -> String {
@@ -107,7 +109,7 @@ fn remedy_with(
 ) -> (&'static str, Option<String>) {
     let mut object = yaml::<Value>(pod);
     let pod = Pod::deserialize(&object).unwrap();
-    let told = answer(&pod, machines, classes, &Images::default());
+    let told = answer(&pod, &cluster(machines, classes));
     let of_pod = |remedy: &&Remedy| remedy.object.is_none() && !remedy.edits.is_empty();
     if let Some(remedy) = told.remedy.as_ref().filter(of_pod) {
         if pod.is_bound {
@@ -116,7 +118,7 @@ fn remedy_with(
         let patch = remedy.json_patch(&object, "");
         json_patch::patch(&mut object, &patch).unwrap();
         let remedied = Pod { spec: Pod::deserialize(&object).unwrap().spec, ..Pod::default() };
-        let after = answer(&remedied, machines, classes, &Images::default());
+        let after = answer(&remedied, &cluster(machines, classes));
         let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
         assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
     }
@@ -241,14 +243,7 @@ fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
             ))
         };
         let pods: Vec<Pod> = nodes.iter().map(pod).collect();
-        answer_template(
-            WorkloadKind::own("Deployment").unwrap(),
-            &workload,
-            &pods,
-            &machines,
-            &classes,
-            &Images::default(),
-        )
+        answer_template(WorkloadKind::own("Deployment").unwrap(), &workload, &pods, &cluster(&machines, &classes))
     };
     let silent = "{containers: [{name: c, image: i}]}";
     for (nodes, system) in [
@@ -295,9 +290,7 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
     insta::assert_yaml_snapshot!(remedies);
     let nowhere = answer(
         &yaml::<Pod>("{metadata: {name: web}, spec: {os: {name: windows}, containers: [{name: c}]}}"),
-        &[],
-        &BTreeMap::new(),
-        &Images::default(),
+        &cluster(&[], &BTreeMap::new()),
     );
     assert_eq!(nowhere.remedy.unwrap().text, "there is no Windows node");
 }
@@ -328,7 +321,7 @@ fn an_older_image_starts_on_a_node_that_does_not_report_its_containerd_if_that_i
             "{{metadata: {{name: web}}, spec: {{os: {{name: windows}}, nodeName: win-2025, containers: [{{name: c, image: 'a:ltsc2022'}}]}}, \
               status: {{containerStatuses: [{{name: c, state: {{{ran_on}}}}}]}}}}"
         );
-        let answer = answer(&yaml::<Pod>(&pod), &machines, &BTreeMap::new(), &Images::default());
+        let answer = answer(&yaml::<Pod>(&pod), &cluster(&machines, &BTreeMap::new()));
         (answer.nodes[0].starts, answer.nodes[0].reasons.clone())
     };
     assert_eq!(starts("containerd://2.0.4", ""), (Some(true), vec![]));
@@ -371,7 +364,7 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
         let platforms = architectures.iter().map(platform).collect();
         let mut images = Images::default();
         images.add("a:1", Ok(ImagePlatforms { digest: String::new(), source, platforms }));
-        let told = answer(&pod, &machines, &BTreeMap::new(), &images);
+        let told = answer(&pod, &Cluster { nodes: machines.to_vec(), classes: BTreeMap::new(), images: &images });
         (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy.map(|remedy| remedy.text))
     };
     assert_eq!(of(Source::Index, &["x86_64", "aarch64"]), (vec![Some(true); 2], None));
@@ -380,7 +373,7 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
     assert_eq!(starts, [Some(true), Some(false)]);
     insta::assert_snapshot!(remedy.unwrap(), @"to land only where it starts: set nodeSelector kubernetes.io/os: linux, kubernetes.io/arch: amd64");
     let windows = "{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}";
-    let told = answer(&yaml::<Pod>(windows), &machines, &BTreeMap::new(), &Images::default());
+    let told = answer(&yaml::<Pod>(windows), &cluster(&machines, &BTreeMap::new()));
     assert!(told.nodes.iter().all(|node| node.starts == Some(false)), "{told:#?}");
     // containerd pulls a single manifest for every platform.
     assert_eq!(of(Source::Manifest, &["arm64"]), (vec![None, Some(true)], None));
@@ -423,7 +416,7 @@ fn a_waiting_pod_is_deleted_if_its_class_selects_other_labels_now() {
         ))
     };
     let remedy = |pod: &Pod, node: &view::Node, selected: &str| {
-        let told = answer(pod, std::slice::from_ref(node), &class(selected), &Images::default());
+        let told = answer(pod, &cluster(std::slice::from_ref(node), &class(selected)));
         told.remedy.map(|remedy| remedy.text).unwrap_or_default()
     };
     let expected = "delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created";
@@ -448,7 +441,7 @@ fn a_pod_of_a_daemon_set_is_explained_on_its_own_node() {
               {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchFields: \
               [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}}}, status: {{phase: Pending}}}}"
         );
-        let told = answer(&yaml::<Pod>(&pod), &machines, &classes, &Images::default());
+        let told = answer(&yaml::<Pod>(&pod), &cluster(&machines, &classes));
         let [node] = told.nodes.as_slice() else { panic!("{told:#?}") };
         (node.clone(), told.remedy.unwrap().text)
     };
@@ -489,7 +482,7 @@ fn a_daemon_set_that_prepares_new_nodes_is_not_told_to_wait_for_itself() {
         );
         let machines = [machine("win-1", "10.0.20348", &taint)];
         let kind = WorkloadKind::with_template(kind).unwrap();
-        answer_template(kind, &workload, &[], &machines, &BTreeMap::new(), &Images::default()).remedy.unwrap().text
+        answer_template(kind, &workload, &[], &cluster(&machines, &BTreeMap::new())).remedy.unwrap().text
     };
     let key = "node.cloudprovider.kubernetes.io/uninitialized";
     insta::assert_snapshot!(remedy("DaemonSet", key), @r#"if this DaemonSet is what removes the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule: add the toleration {key: node.cloudprovider.kubernetes.io/uninitialized, operator: Equal, value: "true", effect: NoSchedule} in its template. Otherwise wait until win-1 has lost the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"#);

@@ -12,7 +12,6 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use winpool_analysis::explain::forecast::forecast;
 use winpool_analysis::explain::pod::answer;
-use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check, check_tolerations};
 use winpool_analysis::placement::selects;
@@ -22,6 +21,7 @@ use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::api::WindowsPool;
 use winpool_core::pod::{Class, System};
 
+use crate::cluster;
 use crate::common::{node, pool_object};
 use crate::snapshot;
 
@@ -191,7 +191,7 @@ proptest! {
         // A selector and a class that contradict fit no node.
         if known.is_none() || pod.placed_system().is_none() {
             let classes = known.iter().map(|class| (CLASS.to_owned(), (*class).clone())).collect();
-            let system = answer(&read::<Pod>(as_pod), &[], &classes, &Images::default()).system;
+            let system = answer(&read::<Pod>(as_pod), &cluster(&[], &classes)).system;
             prop_assert_eq!(system == "windows", pod.guess(known, || None).is_some_and(|guess| guess.system == System::Windows), "why");
         }
     }
@@ -243,7 +243,7 @@ proptest! {
         let found = check(&WorkloadManifest::read(&as_pod).unwrap().unwrap(), &facts);
         let fails = found.iter().any(|found| ["image-build-mismatch", "image-older-than-host"].contains(&found.rule.as_str()));
         let classes = BTreeMap::from([(CLASS.to_owned(), Class::from(&class))]);
-        let answer = answer(&read::<Pod>(as_pod), &[machine()], &classes, &Images::default());
+        let answer = answer(&read::<Pod>(as_pod), &cluster(&[machine()], &classes));
         prop_assert_eq!(fails, answer.nodes[0].starts == Some(false), "{:?} {:?}", found, answer);
     }
 }

@@ -9,11 +9,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
-use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::{ClassExt, Pod, PodSpec};
 use winpool_analysis::view::{self, Workload};
 use winpool_core::pod::Class;
+
+use crate::cluster;
 
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];
 
@@ -145,20 +146,20 @@ proptest! {
         let machines: Vec<view::Node> = nodes.iter().enumerate().map(|each| machine(each, false)).collect();
         let settled: Vec<view::Node> = nodes.iter().enumerate().map(|each| machine(each, true)).collect();
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
-        let told = answer(&pod, &machines, &classes(), &Images::default());
+        let told = answer(&pod, &cluster(&machines, &classes()));
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = remedied(&told, &spec).filter(|_| !is_refused(&pod.spec)) {
             prop_assert!(!is_refused(&spec), "{:#?}", told);
             let remedied = Pod { spec, ..Pod::default() };
-            let after = answer(&remedied, &settled, &classes(), &Images::default());
+            let after = answer(&remedied, &cluster(&settled, &classes()));
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
             prop_assert_eq!(after.system, told.system);
         }
-        let told = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &template(&pod.spec), &[], &machines, &classes(), &Images::default());
+        let told = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &template(&pod.spec), &[], &cluster(&machines, &classes()));
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = remedied(&told, &spec).filter(|_| !is_refused(&pod.spec)) {
             prop_assert!(!is_refused(&spec), "{:#?}", told);
-            let after = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &template(&spec), &[], &settled, &classes(), &Images::default());
+            let after = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &template(&spec), &[], &cluster(&settled, &classes()));
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
         }
     }

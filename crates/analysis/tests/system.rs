@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use winpool_analysis::explain::pod::{PodExplanation, answer_template};
 use winpool_analysis::finding::Finding;
-use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check};
 use winpool_analysis::remedy::Rank;
 use winpool_analysis::view::{Known, Node, SeenNode, View, Workload};
 use winpool_analysis::workload::WorkloadManifest;
+
+use crate::cluster;
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
 fn nodes() -> Vec<SeenNode> {
@@ -51,14 +52,7 @@ fn object(spec: &Value) -> Value {
 
 fn why(spec: &Value) -> PodExplanation {
     let workload: Workload = serde_json::from_value(object(spec)).unwrap();
-    answer_template(
-        WorkloadKind::own("Deployment").unwrap(),
-        &workload,
-        &[],
-        &hosts(),
-        &BTreeMap::new(),
-        &Images::default(),
-    )
+    answer_template(WorkloadKind::own("Deployment").unwrap(), &workload, &[], &cluster(&hosts(), &BTreeMap::new()))
 }
 
 fn found(spec: &Value) -> Vec<Finding> {

@@ -16,8 +16,10 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use winpool_core::node::NodeFields;
 use winpool_core::plan::pools::pool::Policy;
+use winpool_core::pod::Class;
 
 use super::pod_count::pod_counts;
+use crate::verdict::Cluster;
 use silent::silent;
 
 pub use class_request::apply_request;
@@ -34,6 +36,18 @@ pub struct ForecastOutcome {
     pub forecast: Forecast,
     /// The policy by which the operator counts nodes.
     pub policy: Policy,
+}
+
+impl ForecastOutcome {
+    /// Returns what new pods find then, if this is what they find before.
+    pub fn cluster<'a>(&self, before: &Cluster<'a>) -> Cluster<'a> {
+        let nodes = before.nodes.iter().cloned().map(|host| match self.nodes.get(&host.name) {
+            Some(node) => host.as_read(node),
+            None => host,
+        });
+        let classes = self.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class)));
+        Cluster { nodes: nodes.collect(), classes: classes.collect(), images: before.images }
+    }
 }
 
 /// Returns the changes that the operator would make to this cluster.

@@ -1,32 +1,33 @@
 //! Remedies in a cluster with pools: what pods need when the operator has done its part.
 
-use std::collections::BTreeMap;
-
 use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::api::{Mode, ObjectReference, WindowsPoolSpec};
 use winpool_core::plan::Now;
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::pools::pool::GuardedPool;
-use winpool_core::pod::Class;
 
 use crate::remedy::{Edit, Remedy};
-use crate::view::{Node, View, changed_pool};
+use crate::verdict::{Cluster, RECREATE};
+use crate::view::{View, changed_pool};
 
-use super::forecast::{ForecastOutcome, Snapshot, forecast};
-use super::pod::{PodExplanation, RECREATE, settled};
+use super::forecast::{Snapshot, forecast};
+use super::pod::PodExplanation;
 
 /// Returns what still has to change for the pods to start after the operator has made its own changes: the pool of their
-/// RuntimeClass if that is enough, otherwise the pods themselves. `None` without a pool. `explain` explains a pod on the
-/// nodes and with the classes that it gets.
+/// RuntimeClass if that is enough, otherwise the pods themselves. `None` without a pool. `there` is the cluster of the view, and
+/// `explain` explains the pods in a cluster.
 pub fn remedy(
     view: &View,
+    there: &Cluster<'_>,
     class: Option<&str>,
     now: Now,
-    explain: impl Fn(&[Node], &BTreeMap<String, Class>) -> PodExplanation,
+    explain: impl Fn(&Cluster<'_>) -> PodExplanation,
 ) -> Option<Remedy> {
     let pools: Vec<&GuardedPool> = view.guarded()?.collect();
-    let hosts = view.hosts().filter(|_| !pools.is_empty())?;
+    if pools.is_empty() {
+        return None;
+    }
     let after = |change: Option<&Remedy>| {
         let mut snapshot = Snapshot::without_workloads(view, now);
         for pool in &mut snapshot.pools {
@@ -37,26 +38,19 @@ pub fn remedy(
         }
         forecast(snapshot)
     };
-    let remedy_in = |outcome: &ForecastOutcome, seen: fn(&Node) -> Node| {
-        let hosts = hosts.iter().cloned().map(|host| match outcome.nodes.get(&host.name) {
-            Some(node) => seen(&Node { labels: node.labels.clone(), taints: node.taints.taints().to_vec(), ..host }),
-            None => seen(&host),
-        });
-        let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
-        explain(&hosts.collect::<Vec<_>>(), &classes).remedy
-    };
     let recreates = |remedy: &Remedy| remedy.text.starts_with(RECREATE);
-    let finished = after(None);
-    let Some(own) = remedy_in(&finished, Node::clone) else { return wait(view) };
+    let outcome = after(None);
+    let finished = outcome.cluster(there);
+    let Some(own) = explain(&finished).remedy else { return wait(view) };
     // No pool has to change for what passes by itself, such as a cordon.
-    if recreates(&own) || remedy_in(&finished, settled).is_none() {
+    if recreates(&own) || explain(&finished.settled()).remedy.is_none() {
         return Some(own);
     }
     let by_pool = || {
         let class = class?;
-        let name = owner(finished.classes.get(class)?)?;
+        let name = owner(outcome.classes.get(class)?)?;
         let change = compatible(pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?, class)?;
-        match remedy_in(&after(Some(&change)), Node::clone) {
+        match explain(&after(Some(&change)).cluster(there)).remedy {
             None => Some(change.in_object()),
             Some(remedy) if recreates(&remedy) => Some(change.in_object().and("; then delete and recreate the pod")),
             Some(_) => None,

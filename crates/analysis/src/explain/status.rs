@@ -21,11 +21,11 @@ use winpool_core::windows::{Build, builds};
 use crate::explain::forecast::{ForecastOutcome, Snapshot, forecast, mode_of};
 use crate::explain::installation::Installation;
 use crate::explain::node::{UNOWNED, selects, state_under};
-use crate::explain::pod::ending;
 use crate::explain::pod_count::PodCount;
 use crate::explain::pod_defaults::unused;
 use crate::pod::Pod;
 use crate::support::{Vendor, ends_of_support};
+use crate::verdict::ending;
 use crate::view::{self, View};
 
 /// The sentence for a cluster without pools.

@@ -48,9 +48,9 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let notes = notes(&view);
     let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
     let unread = mem::take(&mut view.unread);
-    let scenario = Scenario::new(&before, view, &assumed, now);
+    let scenario = Scenario::new(&before, view, &assumed, facts.images(), now);
     let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts, planned });
-    let subjects = subjects(&scenario.now, &started, &stages.now.classes);
+    let subjects = subjects(&scenario.now, &started, &stages.now.cluster);
     let mut changes = PoolChanges::new(&scenario);
     let mut workloads = Vec::new();
     for subject in &subjects {
@@ -91,13 +91,13 @@ fn notes(view: &View) -> Vec<String> {
 /// Returns the answer for a workload, or the reason why the answer leaves it out.
 fn workload(
     subject: &UpgradeSubject,
-    stages: &Stages,
+    stages: &Stages<'_>,
     facts: &UpgradeFacts<'_>,
-    changes: &mut PoolChanges<'_>,
+    changes: &mut PoolChanges<'_, '_>,
 ) -> Result<UpgradedWorkload, LeftOutReason> {
     let Stages { now, rolling, after } = stages;
-    let [at_first, while_rolling, at_last] = [now, rolling, after].map(|stage| stage.fits(subject, facts));
-    let is_windows = at_first.is_windows || at_last.is_windows;
+    let [at_first, while_rolling, at_last] = [now, rolling, after].map(|stage| stage.verdict(subject, facts));
+    let is_windows = at_first.pod.is_windows || at_last.pod.is_windows;
     let fits = now.fits_assumed(&at_first) || after.fits_assumed(&at_last);
     if !is_windows {
         return Err(LeftOutReason::NotForWindows);
@@ -121,13 +121,13 @@ fn workload(
     };
     if workload.rolling.runs() && workload.after.runs() {
         let mut targets = facts.targets().into_iter();
-        workload.evidence = targets.find_map(|target| facts.evidence(subject, &after.classes, target));
+        workload.evidence = targets.find_map(|target| facts.evidence(subject, &after.cluster.classes, target));
         return Ok(workload);
     }
     workload.remedy =
         changes.helps(subject, workload.now, stages, facts).or_else(|| change::own(subject, after, &at_last, facts));
     if workload.remedy.is_none() {
-        let refused = at_last.refused.as_ref().map(|refused| refused.text.clone());
+        let refused = at_last.refused.as_ref().map(|refused| at_last.pod.admit(refused, &after.cluster).text);
         let refused = in_dry_run(subject, after, facts).or(refused);
         workload.reason = refused.or_else(|| reason(subject, workload.now, after, facts));
     }
@@ -135,14 +135,14 @@ fn workload(
 }
 
 /// Returns what to do if only a pool in dry run would create the class of the workload.
-fn in_dry_run(subject: &UpgradeSubject, after: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn in_dry_run(subject: &UpgradeSubject, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
     let class = subject.template.spec.runtime_class.as_ref()?;
-    let is_planned = !after.classes.contains_key(class) && facts.planned.contains(class);
+    let is_planned = !after.cluster.classes.contains_key(class) && facts.planned.contains(class);
     is_planned.then(|| format!("set mode: Enforce in the WindowsPool, which then creates RuntimeClass {class}"))
 }
 
 /// Returns why no change is known with which the workload runs all the time.
-fn reason(subject: &UpgradeSubject, now: PodOutcome, after: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn reason(subject: &UpgradeSubject, now: PodOutcome, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
     if now == PodOutcome::MayNotStart {
         return Some(STRAY.to_owned());
     }
@@ -153,7 +153,7 @@ fn reason(subject: &UpgradeSubject, now: PodOutcome, after: &Stage, facts: &Upgr
 }
 
 /// Returns what to do if the new version runs the images of today, but not certainly with the containerd of the nodes.
-fn old_containerd(stage: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn old_containerd(stage: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
     stage.upgraded().find_map(|node| {
         let host = node.host()?.windows();
         let on = |image: Build, host: WindowsHost| runs(Isolation::Process, image, host);

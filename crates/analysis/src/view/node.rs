@@ -161,6 +161,12 @@ impl Node {
         }
     }
 
+    /// Returns the node after its fields have become these.
+    pub(crate) fn as_read(&self, seen: &NodeFields) -> Self {
+        let Self { allocatable, handlers, .. } = self.clone();
+        Self { allocatable, handlers, ..Self::of(&self.name, seen) }
+    }
+
     pub fn is_windows(&self) -> bool {
         self.os.as_deref() == Some(names::WINDOWS)
     }

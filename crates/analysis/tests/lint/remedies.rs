@@ -6,7 +6,6 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_analysis::explain::pod::answer_template;
 use winpool_analysis::finding::Finding;
-use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, rule, rules};
 use winpool_analysis::remedy::Rank;
@@ -17,6 +16,8 @@ use super::example_remedies::{Case, cases};
 use super::examples::{examples, windows};
 use super::placement::{CLUSTER_TAINT, class};
 use super::{findings, workload};
+
+use crate::cluster;
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
 const ELSEWHERE: [&str; 25] = [
@@ -120,14 +121,7 @@ fn why_puts_a_remedied_pod_where_the_table_says() {
         let object = workload("Deployment", &windows(&case.after));
         let read: Workload = serde_json::from_value(object).unwrap();
         let machines = machines(case);
-        let told = answer_template(
-            WorkloadKind::own("Deployment").unwrap(),
-            &read,
-            &[],
-            &machines,
-            &classes,
-            &Images::default(),
-        );
+        let told = answer_template(WorkloadKind::own("Deployment").unwrap(), &read, &[], &cluster(&machines, &classes));
         let possible = told.nodes.iter().filter(|node| node.possible).map(|node| node.name.as_str());
         assert_eq!(possible.collect::<Vec<_>>(), case.lands, "{case:?}: {told:#?}");
         assert!(told.nodes.iter().all(|node| !node.possible || node.starts != Some(false)), "{case:?}: {told:#?}");

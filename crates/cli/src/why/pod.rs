@@ -2,8 +2,6 @@
 
 mod text;
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::core::{self};
 use kube::api::ListParams;
@@ -11,7 +9,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_analysis::explain::forecast::{Simulation, Snapshot};
-use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template, has_run_on_windows};
+use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
 use winpool_analysis::explain::pool_change;
 use winpool_analysis::finding::{Consequence, Finding};
 use winpool_analysis::image::Images;
@@ -21,10 +19,10 @@ use winpool_analysis::lint::{
 };
 use winpool_analysis::pod::{Pod, PodSpec, daemon_set_node};
 use winpool_analysis::remedy::Remedy;
+use winpool_analysis::verdict::Cluster;
 use winpool_analysis::view::{Node, Reduced, View, Workload};
 use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
 use winpool_core::api::names;
-use winpool_core::pod::Class;
 use winpool_core::pod::tolerations::toleration;
 use winpool_core::words::joined;
 
@@ -65,11 +63,12 @@ pub(super) async fn why_pod(
     let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
     around.knows_class_of(&pod.spec)?;
     let images = images(&pod.spec, resolve, &mut around.lacks.gaps).await?;
-    let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| answer(&pod, hosts, classes, &images);
-    let mut answer = explain(&around.hosts, around.facts.classes());
+    let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
+    let there = around.cluster(&images);
+    let mut answer = explain(&there);
     // The pods of a DaemonSet that relies on its class need a change of its template.
     let class = pod.spec.runtime_class.as_deref().filter(|_| daemon_set_node(&pod).is_none());
-    answer.remedy = around.remedy(class, &answer, explain).or(answer.remedy);
+    answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
     // A pod that runs has no error that keeps pods from running.
     if pod.ran_on.is_none() {
         around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
@@ -104,11 +103,11 @@ pub(super) async fn why_workload(
     around.knows_class_of(&workload.template)?;
     around.add_tolerations(kind, &mut workload, &pods);
     let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
-    let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| {
-        answer_template(kind, &workload, &pods, hosts, classes, &images)
-    };
-    let mut answer = explain(&around.hosts, around.facts.classes());
-    answer.remedy = around.remedy(workload.template.runtime_class.as_deref(), &answer, explain).or(answer.remedy);
+    let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
+    let there = around.cluster(&images);
+    let mut answer = explain(&there);
+    let class = workload.template.runtime_class.as_deref();
+    answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
     let named = (kind.name, name, workload.path.as_deref());
     around.add_errors(named, false, &mut answer);
     answer.remedy = around.toleration(named, &answer).or(answer.remedy);
@@ -262,6 +261,11 @@ impl Surroundings {
         Ok(Self { hosts, facts: Facts::of(&view), view, lacks, namespace, client })
     }
 
+    /// Returns what pods find.
+    fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
+        Cluster { nodes: self.hosts.clone(), classes: self.facts.classes().clone(), images }
+    }
+
     /// Returns the pods of the manifests, with what Events there say about them.
     fn pods(&self) -> impl Iterator<Item = Pod> {
         self.view.pods.known().into_iter().flatten().map(|pod| {
@@ -276,7 +280,8 @@ impl Surroundings {
     /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
     fn add_tolerations(&mut self, kind: &'static WorkloadKind, workload: &mut Workload, pods: &[Pod]) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
-        let has_run_there = |_, _: &Workload| has_run_on_windows(pods, &self.hosts);
+        let history = self.cluster(&Images::default()).history(pods);
+        let has_run_there = |_, _: &Workload| history.is_on_windows_only();
         let added = cluster.added_tolerations([(kind, &*workload)], has_run_there);
         let Some(added) = added.into_values().next() else { return };
         let tolerated = joined(&added);
@@ -308,12 +313,13 @@ impl Surroundings {
     /// Returns the change that pods of this class need when the operator has done its part, if they need one now.
     fn remedy(
         &self,
+        there: &Cluster<'_>,
         class: Option<&str>,
         told: &PodExplanation,
-        explain: impl Fn(&[Node], &BTreeMap<String, Class>) -> PodExplanation,
+        explain: impl Fn(&Cluster<'_>) -> PodExplanation,
     ) -> Option<Remedy> {
         told.remedy.as_ref()?;
-        pool_change::remedy(&self.view, class, forecast::now(), explain)
+        pool_change::remedy(&self.view, there, class, forecast::now(), explain)
     }
 
     /// Returns the toleration that the pods need when the pools add their taints, if nothing has to be changed before.

@@ -7,9 +7,9 @@ use winpool_core::words::plain;
 use crate::image::linux_only::injector_of;
 use crate::image::pause;
 use crate::pod::{Pod, PodError};
+use crate::verdict::{AdmittedPod, Cluster};
 use crate::view::Node;
 
-use super::admitted::AdmittedPod;
 use super::result::{ExplainedError, NodeResult, UnexplainedError};
 
 /// The longest message of an error in an answer, in bytes.
@@ -27,11 +27,11 @@ pub(super) struct Errors {
 impl Errors {
     /// Reads the errors of `pods`, and notes in `results` on which nodes they do not start. Pods that are being deleted do not
     /// count.
-    pub fn of(candidate: &AdmittedPod<'_>, pods: &[Pod], machines: &[Node], results: &mut [NodeResult]) -> Self {
+    pub fn of(candidate: &AdmittedPod<'_>, pods: &[Pod], cluster: &Cluster<'_>, results: &mut [NodeResult]) -> Self {
         let mut errors = Self::default();
         for pod in pods.iter().filter(|pod| !pod.is_terminating) {
             let node = pod.spec.node.as_deref();
-            let machine = machines.iter().find(|machine| node == Some(machine.name.as_str()));
+            let machine = node.and_then(|name| cluster.node(name));
             let result = results.iter_mut().find(|result| node == Some(result.name.as_str()));
             errors.add(candidate, pod, machine, result);
         }

@@ -6,13 +6,13 @@ use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::pod::{Class, System, selects_windows};
 
 use crate::explain::blockers::image_change;
-use crate::explain::pod::TemplateFit;
 use crate::explain::pool_change::compatible;
 use crate::image::name::build_of;
 use crate::kinds::WorkloadKind;
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, PodSpec, path_of};
 use crate::remedy::{Edit, Rank, Remedy};
+use crate::verdict::Verdict;
 use crate::view::Node;
 
 use super::facts::UpgradeFacts;
@@ -21,13 +21,13 @@ use super::stage::{Role, Scenario, Stage, Stages};
 use super::subject::UpgradeSubject;
 
 /// Changes of pools that were tried, with the cluster as it is then.
-pub(super) struct PoolChanges<'s> {
-    scenario: &'s Scenario,
-    tried: Vec<(Remedy, Stage, Stage)>,
+pub(super) struct PoolChanges<'s, 'a> {
+    scenario: &'s Scenario<'a>,
+    tried: Vec<(Remedy, Stage<'a>, Stage<'a>)>,
 }
 
-impl<'s> PoolChanges<'s> {
-    pub fn new(scenario: &'s Scenario) -> Self {
+impl<'s, 'a> PoolChanges<'s, 'a> {
+    pub fn new(scenario: &'s Scenario<'a>) -> Self {
         Self { scenario, tried: Vec::new() }
     }
 
@@ -37,7 +37,7 @@ impl<'s> PoolChanges<'s> {
         &mut self,
         subject: &UpgradeSubject,
         now: PodOutcome,
-        stages: &Stages,
+        stages: &Stages<'_>,
         facts: &UpgradeFacts<'_>,
     ) -> Option<Remedy> {
         let class = subject.template.spec.runtime_class.as_ref()?;
@@ -50,8 +50,8 @@ impl<'s> PoolChanges<'s> {
             self.tried.push((change.clone(), rolling, after));
         }
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
-        let runs = |stage: &Stage| {
-            let runs = stage.answer(&stage.fits(subject, facts), facts);
+        let runs = |stage: &Stage<'_>| {
+            let runs = stage.answer(&stage.verdict(subject, facts), facts);
             runs.runs() || runs == PodOutcome::Unknown && now == PodOutcome::Unknown
         };
         (runs(rolling) && runs(after)).then(|| change.clone())
@@ -61,31 +61,30 @@ impl<'s> PoolChanges<'s> {
 /// Returns the change of the workload itself with which its pods can be scheduled on the nodes with the new version.
 pub(super) fn own(
     subject: &UpgradeSubject,
-    stage: &Stage,
-    fits: &TemplateFit,
+    stage: &Stage<'_>,
+    verdict: &Verdict<'_>,
     facts: &UpgradeFacts<'_>,
 ) -> Option<Remedy> {
-    if fits.refused.is_some() {
+    if verdict.refused.is_some() {
         return None;
     }
-    let news = stage.with_role(Role::New, fits);
-    let (index, fit) = news.min_by_key(|(_, fit)| (fit.obstacles.len(), fit.starts == Some(false)))?;
-    let node = stage.nodes.get(index)?;
+    let news = stage.with_role(Role::New, verdict);
+    let (node, on) = news.min_by_key(|(_, on)| (on.obstacles.len(), on.starts == Some(false)))?;
     let mut change = Changed {
         subject: subject.changed(subject.template.spec.clone()),
         remedy: Remedy::of(Vec::new()),
         allows_more: false,
     };
-    for obstacle in &fit.obstacles {
+    for obstacle in &on.obstacles {
         change.overcome(obstacle, stage, node, facts)?;
     }
-    if fit.starts == Some(false) {
+    if on.starts == Some(false) {
         if !change.use_own_nodes(stage, facts) {
             change.change_images(node);
         }
     } else if !change.remedy.text.is_empty() {
         change.keep_off_linux();
-        let runs = |change: &Changed| stage.answer(&stage.fits(&change.subject, facts), facts);
+        let runs = |change: &Changed| stage.answer(&stage.verdict(&change.subject, facts), facts);
         if runs(&change) == PodOutcome::MayNotStart {
             change.select_builds(facts);
         }
@@ -115,7 +114,13 @@ impl Changed {
     }
 
     /// Removes an obstacle on this node. Returns `None` if a change of the workload cannot remove it.
-    fn overcome(&mut self, obstacle: &Obstacle, stage: &Stage, node: &Node, facts: &UpgradeFacts<'_>) -> Option<()> {
+    fn overcome(
+        &mut self,
+        obstacle: &Obstacle,
+        stage: &Stage<'_>,
+        node: &Node,
+        facts: &UpgradeFacts<'_>,
+    ) -> Option<()> {
         match obstacle {
             Obstacle::Selector { key, found, .. } if self.spec().node_selector.contains_key(key) => {
                 self.edit(Edit::unselect(key));
@@ -124,9 +129,9 @@ impl Changed {
                 }
             }
             Obstacle::Selector { .. } => {
-                let runs = |fits: &TemplateFit| {
-                    let mut news = stage.with_role(Role::New, fits);
-                    news.any(|(_, fit)| fit.obstacles.is_empty() && fit.starts != Some(false))
+                let runs = |verdict: &Verdict<'_>| {
+                    let mut news = stage.with_role(Role::New, verdict);
+                    news.any(|(_, on)| on.is_possible() && on.starts != Some(false))
                 };
                 let class = self.class_with(stage, facts, runs)?;
                 if self.spec().runtime_class.as_ref() != Some(&class) {
@@ -150,7 +155,7 @@ impl Changed {
     }
 
     /// Uses the RuntimeClass of the build of its images, if its nodes are there and stay. Returns false if there is none.
-    fn use_own_nodes(&mut self, stage: &Stage, facts: &UpgradeFacts<'_>) -> bool {
+    fn use_own_nodes(&mut self, stage: &Stage<'_>, facts: &UpgradeFacts<'_>) -> bool {
         let (template, build) = (&self.subject.template.spec, self.subject.template.spec.asked_build());
         if template.runtime_class.is_some()
             || self.subject.kind.is_some_and(WorkloadKind::is_daemon_set)
@@ -158,9 +163,9 @@ impl Changed {
         {
             return false;
         }
-        let start = |fits: &TemplateFit| {
-            let mut possible = fits.nodes.iter().filter(|fit| fit.obstacles.is_empty()).peekable();
-            possible.peek().is_some() && possible.all(|fit| fit.starts == Some(true))
+        let start = |verdict: &Verdict<'_>| {
+            let mut possible = verdict.nodes.iter().filter(|on| on.is_possible()).peekable();
+            possible.peek().is_some() && possible.all(|on| on.starts == Some(true))
         };
         let class = self.class_with(stage, facts, start);
         class.inspect(|class| self.edit(Edit::class(class))).is_some()
@@ -169,18 +174,18 @@ impl Changed {
     /// Returns the most suitable RuntimeClass with which the pods run.
     fn class_with(
         &self,
-        stage: &Stage,
+        stage: &Stage<'_>,
         facts: &UpgradeFacts<'_>,
-        runs: impl Fn(&TemplateFit) -> bool,
+        runs: impl Fn(&Verdict<'_>) -> bool,
     ) -> Option<String> {
         let spec = &self.subject.template.spec;
         let may = |class: &Class| selects_windows(&class.selector) && class.conflict(spec).is_none();
-        let mut classes: Vec<_> = stage.classes.iter().filter(|(_, class)| may(class)).collect();
+        let mut classes: Vec<_> = stage.cluster.classes.iter().filter(|(_, class)| may(class)).collect();
         classes.sort_by_key(|(name, class)| (class.image_build() != spec.asked_build(), class.preference(name)));
         let runs = |name: &str| {
             let mut changed = spec.clone();
             changed.runtime_class = Some(name.to_owned());
-            runs(&stage.fits(&self.subject.changed(changed), facts))
+            runs(&stage.verdict(&self.subject.changed(changed), facts))
         };
         classes.into_iter().map(|(name, _)| name).find(|name| runs(name)).cloned()
     }

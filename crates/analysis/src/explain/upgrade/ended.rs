@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
-use crate::explain::pod::ending;
 use crate::placement::Obstacle;
 use crate::pod::Pod;
+use crate::verdict::ending;
 use crate::view::Node;
 use crate::view::assume::Assumed;
 

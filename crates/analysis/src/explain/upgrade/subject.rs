@@ -10,6 +10,7 @@ use winpool_core::windows::Build;
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, PodSpec};
+use crate::verdict::{Cluster, History, PlacedBy, Subject};
 use crate::view::assume::Assumed;
 use crate::view::{Known, Started, Workload, Workloads};
 use crate::workload::DEFAULT_NAMESPACE;
@@ -22,8 +23,7 @@ pub(super) struct UpgradeSubject {
     pub kind: Option<&'static WorkloadKind>,
     /// A pod as the template says.
     pub template: Pod,
-    /// Its pods, which have nothing but the nodes on which they ran.
-    pub pods: Vec<Pod>,
+    history: History,
     /// The builds of the nodes on which its containers have started.
     pub started_on: BTreeSet<Build>,
     /// Kind and name of the object that controls it.
@@ -36,6 +36,11 @@ impl UpgradeSubject {
     /// Returns the workload with another template.
     pub fn changed(&self, spec: PodSpec) -> Self {
         Self { template: Pod { spec, ..self.template.clone() }, ..self.clone() }
+    }
+
+    /// Returns the question about its new pods.
+    pub fn question(&self) -> Subject<'_> {
+        Subject { pod: &self.template, placed_by: PlacedBy::of(self.kind), history: self.history }
     }
 
     /// True if one of its pods is on a node that changes.
@@ -54,11 +59,7 @@ impl UpgradeSubject {
 
 /// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
 /// latter tell what the template says.
-pub(super) fn subjects(
-    snapshot: &Snapshot,
-    started: &Started,
-    classes: &BTreeMap<String, Class>,
-) -> Vec<UpgradeSubject> {
+pub(super) fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> Vec<UpgradeSubject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in snapshot.pods.known().into_iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
@@ -67,6 +68,22 @@ pub(super) fn subjects(
     let known = snapshot.workloads.known().into_iter().flatten();
     let workloads: Vec<_> = known.filter(|(_, workload)| workload.path.is_none()).collect();
     let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(kind, workload)).collect();
+    let mut with_children: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for (child, own) in &pods {
+        for name in [Some(child.as_str()), started.controller(child)].into_iter().flatten() {
+            with_children.entry(name).or_default().extend(own);
+        }
+    }
+    let systems: BTreeMap<&str, bool> = there.nodes.iter().map(|node| (&*node.name, node.is_windows())).collect();
+    let subject = |object, kind, template, pods: &[&Pod], started_on| UpgradeSubject {
+        object,
+        kind,
+        template,
+        history: History::of(pods.iter().copied(), |name| systems.get(name).copied()),
+        started_on,
+        controller: None,
+        bound_to: pods.iter().filter_map(|pod| pod.spec.node.clone()).collect(),
+    };
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let cluster =
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
@@ -80,14 +97,13 @@ pub(super) fn subjects(
         if workload.is_over || is_left_over {
             continue;
         }
-        let of_children = pods.iter().filter(|(child, _)| **child == name || started.controller(child) == Some(&name));
-        let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
+        let own = with_children.get(&*name).map_or(&[][..], Vec::as_slice);
         let mut template =
             Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
         template.spec.tolerations.extend(added.get(&name).into_iter().flatten().map(toleration));
         let object = reference(kind.name, &workload.namespace, &workload.name);
         let controller = workload.controller.clone();
-        found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, &own, started.builds(&name)) });
+        found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, own, started.builds(&name)) });
     }
     for (name, own) in &pods {
         let is_shown = |pod: &&Pod| {
@@ -102,22 +118,16 @@ pub(super) fn subjects(
         };
         let (namespace, own_name) = rest.split_once('/').unwrap_or_default();
         let object = reference(kind, namespace, own_name);
-        found.push(subject(object, newest.workload_kind(), template_of(newest, classes), own, started.builds(name)));
+        found.push(subject(
+            object,
+            newest.workload_kind(),
+            template_of(newest, &there.classes),
+            own,
+            started.builds(name),
+        ));
     }
     found.sort_by(|a, b| (&a.object.namespace, &a.object).cmp(&(&b.object.namespace, &b.object)));
     found
-}
-
-fn subject(
-    object: ObjectReference,
-    kind: Option<&'static WorkloadKind>,
-    template: Pod,
-    pods: &[&Pod],
-    started_on: BTreeSet<Build>,
-) -> UpgradeSubject {
-    let bound_to = pods.iter().filter_map(|pod| pod.spec.node.clone()).collect();
-    let pods = pods.iter().map(|pod| Pod { ran_on: pod.ran_on.clone(), ..Pod::default() }).collect();
-    UpgradeSubject { object, kind, template, pods, started_on, controller: None, bound_to }
 }
 
 /// Returns the pod as its template said, as far as that can be determined.

@@ -10,11 +10,11 @@ use crate::image::{Source, Verdict, verdict};
 use crate::pod::{isolation_with, path_of};
 use crate::view::Node;
 
-use super::admitted::AdmittedPod;
+use super::AdmittedPod;
 
 impl AdmittedPod<'_> {
     /// True if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
-    pub(super) fn images_start(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
+    pub fn images_start(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
         let has_started = self.pod.ran_on.as_ref() == Some(&machine.name);
         let Some(host) = machine.host() else {
             let is_asked = self.spec.image_builds().next().is_some() || !self.images.is_empty();
@@ -84,7 +84,7 @@ impl AdmittedPod<'_> {
         })
     }
 
-    pub(super) fn isolation(&self) -> Isolation {
+    pub fn isolation(&self) -> Isolation {
         isolation_with(self.class.map(|(_, class)| class))
     }
 }

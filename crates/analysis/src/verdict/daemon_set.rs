@@ -7,7 +7,7 @@ use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, PodSpec};
 use crate::view::Node;
 
-use super::admitted::{AdmittedPod, PlacedBy};
+use super::{AdmittedPod, PlacedBy};
 
 /// The key and effect of the taints for which the controller adds a toleration to every pod
 /// (`pkg/controller/daemon/util`, `AddOrUpdateDaemonPodTolerations`).

@@ -14,7 +14,8 @@ use crate::remedy::{Edit, Rank, Remedy};
 use crate::view::Node;
 use crate::workload::or_default;
 
-use super::admitted::{AdmittedPod, PlacedBy, Refused};
+use super::cluster::settled;
+use super::{AdmittedPod, Cluster, PlacedBy, Refused};
 
 /// The beginning of the remedy for a pod that only has to be created again.
 pub const RECREATE: &str = "delete and recreate the pod";
@@ -45,7 +46,9 @@ struct Fit<'m, 'a> {
 }
 
 impl<'a> AdmittedPod<'a> {
-    pub(super) fn remedy(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> Remedy {
+    /// Returns the change with which it runs wherever it can be scheduled, and can be scheduled somewhere.
+    pub fn remedy(&self, cluster: &Cluster<'_>) -> Remedy {
+        let machines = &*cluster.nodes;
         let system = if self.is_windows { "Windows" } else { "Linux" };
         if machines.is_empty() && self.placed_by == PlacedBy::DaemonSetBefore {
             return Remedy::advice("wait until the pod is deleted: it is for a node that does not exist");
@@ -59,19 +62,20 @@ impl<'a> AdmittedPod<'a> {
             return Remedy::advice(remedy);
         }
         // Ignore that a node is cordoned or not ready, because that is temporary.
-        let settled: Vec<Node> = machines.iter().map(settled).collect();
-        if self.lands_well(&settled).is_some() {
+        let settled = cluster.settled();
+        let (settled, classes) = (&*settled.nodes, &settled.classes);
+        if self.lands_well(settled).is_some() {
             return Remedy::advice(self.wait(machines));
         }
-        let of_template = self.selects_as_its_class(&settled).or_else(|| self.keep_off(&settled));
-        if let Some(remedy) = of_template.or_else(|| self.recreated(&settled)) {
+        let of_template = self.selects_as_its_class(settled).or_else(|| self.keep_off(settled));
+        if let Some(remedy) = of_template.or_else(|| self.recreated(settled)) {
             return remedy;
         }
         // A class also selects a build, and is for those who ask for one. A toleration keeps the pod where it runs today.
-        let of_own_build = self.by_class(&settled, classes, |class| self.is_of_asked_build(class));
-        let of_other_build = || self.by_class(&settled, classes, |_| self.asks_for_a_build());
-        let remedy = of_own_build.or_else(|| self.by_tolerations(&settled)).or_else(of_other_build);
-        remedy.or_else(|| self.by_steps(&settled)).unwrap_or_else(|| Remedy::advice(self.no_node(&settled)))
+        let of_own_build = self.by_class(settled, classes, |class| self.is_of_asked_build(class));
+        let of_other_build = || self.by_class(settled, classes, |_| self.asks_for_a_build());
+        let remedy = of_own_build.or_else(|| self.by_tolerations(settled)).or_else(of_other_build);
+        remedy.or_else(|| self.by_steps(settled)).unwrap_or_else(|| Remedy::advice(self.no_node(settled)))
     }
 
     /// Returns a node on which the pod can be scheduled, if no such node is known to fail to start it.
@@ -174,25 +178,25 @@ impl<'a> AdmittedPod<'a> {
     }
 
     /// Returns the change with which the API server accepts the pod.
-    pub(super) fn admit(&self, refused: Refused, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> Remedy {
+    pub fn admit(&self, refused: &Refused, cluster: &Cluster<'_>) -> Remedy {
         match refused {
             Refused::Contradiction(key) => {
                 let name = self.spec.runtime_class.as_deref().unwrap_or_default();
                 let why = format!(
                     "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: "
                 );
-                Remedy::of(vec![Edit::unselect(&key)]).after(&why).and(", or name another class").undecided()
+                Remedy::of(vec![Edit::unselect(key)]).after(&why).and(", or name another class").undecided()
             }
             Refused::NoClass(name) => {
                 let why = format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: ");
-                let meant = similar_class(&name, classes).map(|meant| Remedy::of(vec![Edit::class(meant)]));
-                let settled: Vec<Node> = machines.iter().map(settled).collect();
-                let by_build = || self.by_class(&settled, classes, |class| self.is_of_asked_build(class));
+                let settled = cluster.settled();
+                let meant = similar_class(name, &settled.classes).map(|meant| Remedy::of(vec![Edit::class(meant)]));
+                let by_build =
+                    || self.by_class(&settled.nodes, &settled.classes, |class| self.is_of_asked_build(class));
                 match meant.or_else(by_build) {
                     Some(remedy) => remedy.after(&why).undecided(),
-                    None => {
-                        Remedy::advice(format!("{why}create it, or name another")).and(&self.unless_class(&settled))
-                    }
+                    None => Remedy::advice(format!("{why}create it, or name another"))
+                        .and(&self.unless_class(&settled.nodes)),
                 }
             }
         }
@@ -229,7 +233,7 @@ impl<'a> AdmittedPod<'a> {
     fn by_class(
         &self,
         machines: &[Node],
-        classes: &'a BTreeMap<String, Class>,
+        classes: &BTreeMap<String, Class>,
         is_wanted: impl Fn(&Class) -> bool,
     ) -> Option<Remedy> {
         if !self.is_windows || self.placed_by != PlacedBy::Anyone {
@@ -251,12 +255,15 @@ impl<'a> AdmittedPod<'a> {
         Some(remedy.and(&format!("; then it runs on {}", candidate.lands_on(machines))))
     }
 
-    fn with_class(&self, name: &'a String, class: &'a Class) -> Self {
+    fn with_class<'c>(&self, name: &'c String, class: &'c Class) -> AdmittedPod<'c>
+    where
+        'a: 'c,
+    {
         let mut candidate = self.without_class();
         candidate.spec.node = None;
         candidate.spec.runtime_class = Some(name.clone());
         class.admit(&mut candidate.spec);
-        Self { class: Some((name, class)), ..candidate }
+        AdmittedPod { class: Some((name, class)), ..candidate }
     }
 
     fn without_class(&self) -> Self {
@@ -458,12 +465,4 @@ impl<'a> AdmittedPod<'a> {
 /// (kubernetes-sigs/cloud-provider-azure, cloud-node-manager), so that it has to tolerate the taint.
 fn is_removed_by_daemon_set(taint: &Taint) -> bool {
     taint.key == "node.cloudprovider.kubernetes.io/uninitialized"
-}
-
-/// Returns the node without temporary taints and cordons.
-pub(in crate::explain) fn settled(machine: &Node) -> Node {
-    let mut machine = machine.clone();
-    machine.is_cordoned = false;
-    machine.taints.retain(|taint| !taint.has_foreign_key());
-    machine
 }

@@ -1,42 +1,50 @@
 //! A pod as the API server admits it, and what happens to it on each node.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
 use crate::image::Images;
-use crate::kinds::WorkloadKind;
 use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::system::{self, or_by_history};
 use crate::view::Node;
 
 use super::kubelet::kubelet_refuses;
-use super::result::NodeResult;
-
-/// A pod as the API server admits it, or the reason why it does not.
-pub(super) struct Admitted<'a> {
-    pub candidate: AdmittedPod<'a>,
-    pub refused: Option<Refused>,
-}
+use super::{Cluster, History, OnNode, PlacedBy, Subject};
 
 /// The reason why the API server refuses new pods.
-pub(super) enum Refused {
+pub enum Refused {
     /// No RuntimeClass has this name.
     NoClass(String),
     /// The pod and its RuntimeClass select different values of this label.
     Contradiction(String),
 }
 
-impl<'a> Admitted<'a> {
-    pub fn of(
-        pod: &'a Pod,
-        pods: &[Pod],
-        placed_by: PlacedBy,
-        machines: &[Node],
-        classes: &'a BTreeMap<String, Class>,
-        images: &'a Images,
-    ) -> Self {
+/// Returns the system that a pod is for, by itself and by labels of these nodes.
+fn guess(spec: &PodSpec, class: Option<&Class>, nodes: &[Node]) -> Option<Guess> {
+    system::guess(spec, class, nodes.iter().map(|machine| (machine.is_windows(), &machine.labels)))
+}
+
+/// A pod as the API server admits it or, for a DaemonSet, its template.
+#[derive(Clone)]
+pub struct AdmittedPod<'a> {
+    pub pod: &'a Pod,
+    pub is_windows: bool,
+    pub history: History,
+    pub placed_by: PlacedBy,
+    pub spec: PodSpec,
+    /// The spec as its author wrote it, without the fields of the class, as far as winpool can determine.
+    pub written_spec: PodSpec,
+    /// The pod's label `kubernetes.io/os`.
+    pub os_label: Option<&'a str>,
+    /// The name and fields of its RuntimeClass.
+    pub class: Option<(&'a String, &'a Class)>,
+    /// The platforms of its images, as registries report them.
+    pub images: &'a Images,
+}
+
+impl<'a> AdmittedPod<'a> {
+    pub(super) fn of(subject: Subject<'a>, cluster: &'a Cluster<'_>) -> (Self, Option<Refused>) {
+        let Subject { pod, placed_by, history } = subject;
         let mut spec = pod.spec.clone();
         if pod.is_bound && !pod.is_mirror || placed_by == PlacedBy::DaemonSetBefore {
             // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
@@ -46,7 +54,7 @@ impl<'a> Admitted<'a> {
             // The DaemonSet controller replaces the affinity of the template with its own.
             spec.terms.clear();
         }
-        let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
+        let found = spec.runtime_class.as_ref().and_then(|name| cluster.classes.get_key_value(name));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
         // In a bound pod the class has changed since the pod was created. It needs a new pod, unless a new one would be for
         // another system.
@@ -64,87 +72,30 @@ impl<'a> Admitted<'a> {
         }
         // Its author named the class; the label may come from the defaults of a chart.
         let by_class = found.filter(|_| conflict.is_some_and(|key| OS_KEYS.contains(&key)));
-        let has_run = has_run(pods, machines);
-        let candidate = AdmittedPod {
+        let guessed = guess(&spec, found.map(|(_, class)| class), &cluster.nodes);
+        let is_windows = match by_class {
+            Some((_, class)) => selects_windows(&class.selector),
+            None => or_by_history(guessed, history.is_on_windows_only())
+                .is_some_and(|guess| guess.system == System::Windows),
+        };
+        let refused = missing.map(Refused::NoClass).or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
+        let admitted = Self {
             pod,
-            is_windows: match by_class {
-                Some((_, class)) => selects_windows(&class.selector),
-                None => or_by_history(guess(&spec, found.map(|(_, class)| class), machines), has_run == [false, true])
-                    .is_some_and(|guess| guess.system == System::Windows),
-            },
-            has_run_on_both: has_run == [true, true],
+            is_windows,
+            history,
             placed_by,
             spec,
             written_spec,
             os_label: pod.os_label.as_deref(),
             class: found,
-            images,
+            images: cluster.images,
         };
-        let refused = missing.map(Refused::NoClass).or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
-        Self { candidate, refused }
+        (admitted, refused)
     }
-}
 
-/// True if these pods have started, and only on Windows nodes.
-pub fn has_run_on_windows(pods: &[Pod], machines: &[Node]) -> bool {
-    has_run(pods, machines) == [false, true]
-}
-
-/// Returns if these pods have started on another node than a Windows node, and if on a Windows node.
-fn has_run(pods: &[Pod], machines: &[Node]) -> [bool; 2] {
-    let names: BTreeSet<&String> = pods.iter().filter_map(|pod| pod.ran_on.as_ref()).collect();
-    let mut has_run = [false; 2];
-    for machine in machines.iter().filter(|machine| names.contains(&machine.name)) {
-        has_run[usize::from(machine.is_windows())] = true;
-    }
-    has_run
-}
-
-/// Returns the system that a pod is for, by itself and by labels of these nodes.
-fn guess(spec: &PodSpec, class: Option<&Class>, machines: &[Node]) -> Option<Guess> {
-    system::guess(spec, class, machines.iter().map(|machine| (machine.is_windows(), &machine.labels)))
-}
-
-/// The component that decides on which nodes the pod runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum PlacedBy {
-    /// The scheduler, or the author by `nodeName`.
-    Anyone,
-    /// The DaemonSet controller, from a template.
-    DaemonSet,
-    /// The DaemonSet controller, which has already created this pod for its node.
-    DaemonSetBefore,
-}
-
-impl PlacedBy {
-    /// Returns what places the pods of a template.
-    pub fn of(kind: Option<&'static WorkloadKind>) -> Self {
-        if kind.is_some_and(WorkloadKind::is_daemon_set) { Self::DaemonSet } else { Self::Anyone }
-    }
-}
-
-/// A pod as the API server admits it or, for a DaemonSet, its template.
-#[derive(Clone)]
-pub(super) struct AdmittedPod<'a> {
-    pub pod: &'a Pod,
-    pub is_windows: bool,
-    /// True if pods like it have started on nodes of both systems.
-    pub has_run_on_both: bool,
-    pub placed_by: PlacedBy,
-    pub spec: PodSpec,
-    /// The spec as its author wrote it, without the fields of the class, as far as winpool can determine.
-    pub written_spec: PodSpec,
-    /// The pod's label `kubernetes.io/os`.
-    pub os_label: Option<&'a str>,
-    /// The name and fields of its RuntimeClass.
-    pub class: Option<(&'a String, &'a Class)>,
-    /// The platforms of its images, as registries report them.
-    pub images: &'a Images,
-}
-
-impl AdmittedPod<'_> {
-    pub fn guess(&self, machines: &[Node]) -> Option<Guess> {
-        guess(&self.spec, self.class.map(|(_, class)| class), machines)
+    /// Returns the system that it is for, without its history.
+    pub fn guess(&self, nodes: &[Node]) -> Option<Guess> {
+        guess(&self.spec, self.class.map(|(_, class)| class), nodes)
     }
 
     pub fn obstacles(&self, machine: &Node) -> Vec<Obstacle> {
@@ -154,15 +105,10 @@ impl AdmittedPod<'_> {
         }
     }
 
-    pub fn on(&self, machine: &Node) -> NodeResult {
-        let obstacles = self.obstacles(machine);
-        let (starts, mut why) = self.starts(machine);
-        let mut reasons: Vec<String> = obstacles.iter().map(|obstacle| self.describe(obstacle)).collect();
-        if !obstacles.is_empty() && starts == Some(false) {
-            why = why.into_iter().map(|why| format!("if scheduled: {why}")).collect();
-        }
-        reasons.append(&mut why);
-        NodeResult { name: machine.name.clone(), possible: obstacles.is_empty(), starts, reasons }
+    pub fn on(&self, node: &Node) -> OnNode {
+        let obstacles = self.obstacles(node);
+        let (starts, why) = self.starts(node);
+        OnNode { obstacles, starts, why }
     }
 
     /// Describes the obstacle, and names the class if the class causes it.
@@ -203,7 +149,7 @@ impl AdmittedPod<'_> {
         }
         match (self.is_windows, machine.is_windows()) {
             (true, true) => self.starts_on_windows(machine),
-            (false, true) if self.has_run_on_both => self.starts_on_windows(machine),
+            (false, true) if self.history.is_on_both() => self.starts_on_windows(machine),
             (true, false) => no(format!("a Windows pod does not start on a node that runs {}", machine.os())),
             (false, true) => {
                 no("nothing shows that the pod is for Windows, and a Linux pod does not start on a Windows node"

@@ -11,7 +11,7 @@ use crate::view::Node;
 use crate::view::assume::without_version;
 
 /// Returns the pods that kubelets end when they start on these nodes, each with its node and the reasons.
-pub(in crate::explain) fn ending<'a>(
+pub fn ending<'a>(
     pods: impl Iterator<Item = &'a Pod>,
     nodes: &'a [Node],
 ) -> impl Iterator<Item = (&'a Pod, &'a Node, Vec<Obstacle>)> {
@@ -25,7 +25,7 @@ pub(in crate::explain) fn ending<'a>(
 }
 
 /// Returns what the pod selects of its node that an in-place upgrade of Windows changes; `None` if it outlives one.
-pub(super) fn ends_with_upgrade(pod: &Pod, machines: &[Node]) -> Option<String> {
+pub fn ends_with_upgrade(pod: &Pod, machines: &[Node]) -> Option<String> {
     let name = pod.spec.node.as_deref()?;
     let now = machines.iter().find(|machine| machine.name == name && machine.is_windows())?;
     let upgraded = Node { labels: without_version(&now.labels), ..now.clone() };
@@ -38,7 +38,7 @@ pub(super) fn ends_with_upgrade(pod: &Pod, machines: &[Node]) -> Option<String> 
 
 /// Returns the reasons why a kubelet refuses the pod when it admits it again, as it does when it starts
 /// (kubernetes/kubernetes `pkg/kubelet/lifecycle/predicate.go`).
-pub(in crate::explain) fn kubelet_refuses(spec: &PodSpec, machine: &Node) -> Vec<Obstacle> {
+pub(super) fn kubelet_refuses(spec: &PodSpec, machine: &Node) -> Vec<Obstacle> {
     let mut spec = spec.clone();
     spec.node = None;
     let refuses = |obstacle: &Obstacle| match obstacle {

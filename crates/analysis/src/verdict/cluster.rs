@@ -1,0 +1,75 @@
+//! What new pods find at one moment.
+
+use std::collections::BTreeMap;
+
+use winpool_core::pod::Class;
+
+use crate::image::Images;
+use crate::pod::Pod;
+use crate::view::Node;
+
+/// The nodes and RuntimeClasses that new pods find, and what registries say about images.
+#[derive(Clone)]
+pub struct Cluster<'a> {
+    pub nodes: Vec<Node>,
+    pub classes: BTreeMap<String, Class>,
+    pub images: &'a Images,
+}
+
+impl Cluster<'_> {
+    /// Returns the cluster without what passes by itself: cordons, and taints that tell of a state.
+    pub fn settled(&self) -> Self {
+        let nodes = self.nodes.iter().map(settled).collect();
+        Self { nodes, classes: self.classes.clone(), images: self.images }
+    }
+
+    /// Returns the cluster with this node alone, or none.
+    pub fn only(&self, name: &str) -> Self {
+        let nodes = self.nodes.iter().filter(|node| node.name == name).cloned().collect();
+        Self { nodes, classes: self.classes.clone(), images: self.images }
+    }
+
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// Returns where containers of these pods have started.
+    pub fn history(&self, pods: &[Pod]) -> History {
+        History::of(pods, |name| self.node(name).map(Node::is_windows))
+    }
+}
+
+/// Returns the node without what passes by itself.
+pub(super) fn settled(node: &Node) -> Node {
+    let mut node = node.clone();
+    node.is_cordoned = false;
+    node.taints.retain(|taint| !taint.has_foreign_key());
+    node
+}
+
+/// Where containers of a workload have started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    pub on_windows: bool,
+    pub elsewhere: bool,
+}
+
+impl History {
+    /// Returns the history of these pods. `is_windows` is the system of a known node.
+    pub fn of<'p>(pods: impl IntoIterator<Item = &'p Pod>, is_windows: impl Fn(&str) -> Option<bool>) -> Self {
+        let mut history = Self::default();
+        for is_windows in pods.into_iter().filter_map(|pod| is_windows(pod.ran_on.as_deref()?)) {
+            history.on_windows |= is_windows;
+            history.elsewhere |= !is_windows;
+        }
+        history
+    }
+
+    pub fn is_on_windows_only(self) -> bool {
+        self.on_windows && !self.elsewhere
+    }
+
+    pub fn is_on_both(self) -> bool {
+        self.on_windows && self.elsewhere
+    }
+}
