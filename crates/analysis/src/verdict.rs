@@ -5,8 +5,10 @@
 mod admitted;
 mod cluster;
 mod daemon_set;
+mod groups;
 mod images;
 mod kubelet;
+mod outcome;
 mod remedy;
 
 use crate::kinds::WorkloadKind;
@@ -15,7 +17,9 @@ use crate::pod::Pod;
 
 pub use admitted::{AdmittedPod, Refused};
 pub use cluster::{Cluster, History};
+pub use groups::{Asked, Group, one_of_each};
 pub use kubelet::{ending, ends_with_upgrade};
+pub use outcome::PodOutcome;
 pub use remedy::RECREATE;
 
 /// The pods that a question is about.

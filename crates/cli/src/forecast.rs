@@ -38,7 +38,7 @@ pub fn now() -> Now {
 }
 
 /// Lists workloads, each with the number of its pods if it has any.
-pub fn workloads_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &'a PodCount>) {
+pub fn pods_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &'a PodCount>) {
     for PodCount { object, pods } in workloads {
         text.line(&match pods {
             0 => format!("    {object}"),

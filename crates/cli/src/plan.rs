@@ -1,20 +1,20 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use anstyle::Style;
-use winpool_analysis::explain::forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast};
+use winpool_analysis::explain::forecast::{
+    ClassForecast, Effect, Forecast, NodeForecast, PoolForecast, WorkloadForecast, forecast_of,
+};
 use winpool_analysis::explain::scale;
 use winpool_analysis::explain::status::{NO_POOL, unread};
 use winpool_analysis::explain::upgrade::upgrade;
 use winpool_analysis::finding::Finding;
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
-use winpool_analysis::lint::{Facts, check_images, check_spread, check_tolerations};
-use winpool_analysis::pod::{PodSpec, Target};
+use winpool_analysis::lint::{Facts, check_images, check_spread};
 use winpool_analysis::view::{Known, Placed, View, Workload, changed_pool};
 use winpool_client::terminal::{self, Outcome, some};
-use winpool_core::api::ObjectReference;
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::pod::Class;
@@ -22,7 +22,7 @@ use winpool_core::words::count;
 
 use super::assume::Assume;
 use super::forecast::{
-    change_text, changes_text, daemon_sets_text, enforce, now, problem_text, snapshot, tolerations_text, workloads_text,
+    change_text, changes_text, daemon_sets_text, enforce, now, pods_text, problem_text, tolerations_text,
 };
 use super::gaps::Gaps;
 use super::output::{self, BAD, BOLD, DIM, GOOD, Text, WARN};
@@ -35,6 +35,8 @@ use super::{Common, Error, Origin, live};
 const IMAGE_NOTES: usize = 20;
 /// Names shown of nodes to which the same happens.
 const SHOWN: usize = 5;
+/// Workloads shown to which the same happens.
+const NAMED: usize = 20;
 
 /// Show what the operator would change now, without changing anything.
 ///
@@ -71,13 +73,12 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let mut facts = Facts::with_planned_classes(&view);
-    let (lacking, spread) = (lacking_tolerations(&view, &facts), spread_note(&view, &facts));
+    let spread = spread_note(&view, &facts);
     facts.add_images(images);
     let image_notes = if resolve.is_wanted() { image_notes(&view, &facts) } else { Vec::new() };
-    let mut forecast = live::during("computing what the operator would do", || of(view));
+    let mut forecast = live::during("computing what the operator would do", || of(view, facts.images()));
     let knows_nodes = without_nodes.is_none();
-    let unhelped = unhelped(lacking, &forecast);
-    forecast.summary.notes.extend(without_nodes.into_iter().chain(unhelped).chain(spread).chain(image_notes));
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(spread).chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
     Ok(gaps.outcome(if knows_nodes && is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
 }
@@ -158,36 +159,6 @@ fn spread_note(view: &View, facts: &Facts) -> Option<String> {
     Some(format!("{}: {message}; {}", some(&names, SHOWN), remedy.text))
 }
 
-/// Returns the workloads that lack tolerations, and that only images or labels of nodes show to be for Windows.
-fn lacking_tolerations(view: &View, facts: &Facts) -> Vec<ObjectReference> {
-    let says_no_system =
-        |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
-    let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
-    let manifests = unclear.map(|(kind, workload)| workload.manifest(kind));
-    let unhelped = manifests.filter(|manifest| facts.started_on_windows(manifest) != Some(true));
-    unhelped.filter_map(|manifest| check_tolerations(&manifest, facts)).map(|found| found.object).collect()
-}
-
-/// Describes those for which winpool does nothing. It knows others by the nodes on which their pods run.
-fn unhelped(lacking: Vec<ObjectReference>, forecast: &Forecast) -> Option<String> {
-    let pools = forecast.summary.pools.iter();
-    let named: BTreeSet<_> =
-        pools.flat_map(|pool| pool.helped.iter().chain(&pool.without_pods)).map(|it| &it.object).collect();
-    let unnamed = lacking.into_iter().filter(|object| !named.contains(object));
-    let unnamed: Vec<String> = unnamed.map(|object| object.to_string()).collect();
-    let [are, their, them, get] = match unnamed.len() {
-        1 => ["1 workload is", "its", "it", "it gets"],
-        number => [&format!("{number} workloads are"), "their", "them", "they get"],
-    };
-    (!unnamed.is_empty()).then(|| {
-        format!(
-            "Only images or labels of nodes show that {are} for Windows: {}. So winpool adds no toleration to {their} pods and \
-             holds no taint for {them}, and {get} no new pods on nodes with the taint. winpool check shows what to add.",
-            terminal::some(&unnamed, SHOWN)
-        )
-    })
-}
-
 /// True if nothing would be written and no pool needs attention.
 fn is_done(forecast: &Forecast) -> bool {
     forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
@@ -214,7 +185,7 @@ fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
 }
 
 /// Returns what the operator would do to this cluster.
-pub fn of(mut view: View) -> Forecast {
+fn of(mut view: View, images: &Images) -> Forecast {
     let in_dry_run = enforce(&mut view);
     let note = match &view.pods {
         Known::NotRead if view.workloads.known().is_none() => Some(
@@ -226,9 +197,8 @@ pub fn of(mut view: View) -> Forecast {
     };
     let no_pool = view.pools.known().is_some_and(Vec::is_empty).then(|| NO_POOL.to_owned());
     let autoscalers = view.autoscalers.clone();
-    let snapshot = snapshot(view);
-    let unread = unread(&snapshot);
-    let outcome = forecast(snapshot);
+    let unread = unread(&view.pods, &view.workloads, &view.assign_class);
+    let outcome = forecast_of(view, images, now());
     let mut forecast = outcome.forecast;
     if !autoscalers.templates.is_empty() {
         let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
@@ -273,13 +243,14 @@ fn text(forecast: &Forecast, knows_nodes: bool) -> Text {
         text.gap().styled("", BOLD, head);
         nodes_text(&mut text, &forecast.nodes);
     }
+    workloads_text(&mut text, &forecast.workloads);
     if !summary.silent_workloads.is_empty() {
         text.gap().paragraph(
             "",
             "These workloads have pods on Windows nodes and do not specify Windows (by os, RuntimeClass, selector or \
              affinity). The admission policy linux-by-default would send their next pods to Linux nodes:",
         );
-        workloads_text(&mut text, &summary.silent_workloads);
+        pods_text(&mut text, &summary.silent_workloads);
     }
     super::why::scaling(&mut text, &summary.scaling);
     text
@@ -313,16 +284,46 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
         text.styled("  ", WARN, &format!("{held}: {taints}, because with it these DaemonSets would make no pods:"));
         daemon_sets_text(text, &pool.without_pods);
         tolerations_text(text, &pool.held_taints);
-    } else if !pool.without_pods.is_empty() {
-        text.styled("  ", BAD, "taintPolicy is TaintOnly, so new pods of these workloads would find no node:");
-        workloads_text(text, &pool.without_pods);
     }
     if !pool.helped.is_empty() {
         text.line("  The pods of these workloads get the toleration; write it into the pod templates:");
-        workloads_text(text, &pool.helped);
+        pods_text(text, &pool.helped);
     }
     for problem in &pool.problems {
         problem_text(text, problem);
+    }
+}
+
+/// Lists the workloads whose new pods run elsewhere then, by what happens to them.
+fn workloads_text(text: &mut Text, workloads: &[WorkloadForecast]) {
+    let mut by_effect: BTreeMap<Effect, Vec<&WorkloadForecast>> = BTreeMap::new();
+    for workload in workloads {
+        by_effect.entry(workload.effect()).or_default().push(workload);
+    }
+    if !workloads.is_empty() {
+        text.gap().styled("", BOLD, "Workloads");
+    }
+    for (effect, workloads) in by_effect {
+        let (style, words) = match effect {
+            Effect::Stop => (BAD, "New pods of these find no node any more on which they start:"),
+            Effect::MayFail => (BAD, "New pods of these may be scheduled on a node on which they do not start:"),
+            Effect::FewerNodes => (WARN, "These make pods for fewer nodes:"),
+            Effect::Start => (GOOD, "New pods of these find a node on which they start:"),
+            Effect::FailNoMore => {
+                (GOOD, "New pods of these are no longer scheduled on nodes on which they do not start:")
+            }
+        };
+        text.styled("  ", style, words);
+        for WorkloadForecast { object, nodes_now, nodes_after, reason, .. } in workloads.iter().take(NAMED) {
+            let nodes = || format!(" ({nodes_now} -> {})", count(*nodes_after, "node"));
+            let nodes = if nodes_now == nodes_after { String::new() } else { nodes() };
+            let reason = reason.as_ref().filter(|_| effect <= Effect::FewerNodes);
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            text.paragraph("    ", &format!("{object}{nodes}{reason}"));
+        }
+        if workloads.len() > NAMED {
+            text.line(&format!("    and {} more, which -o json names", workloads.len() - NAMED));
+        }
     }
 }
 

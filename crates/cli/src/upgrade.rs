@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use anstyle::Style;
 use winpool_analysis::explain::blockers::Evidence;
-use winpool_analysis::explain::upgrade::{
-    EndedPods, LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name,
-};
+use winpool_analysis::explain::upgrade::{EndedPods, LeftOut, LeftOutReason, Upgrade, UpgradedWorkload, short_name};
 use winpool_analysis::remedy::Remedy;
+use winpool_analysis::verdict::PodOutcome;
 use winpool_analysis::view::assume::AssumedNodes;
 use winpool_client::terminal;
 use winpool_core::api::ObjectReference;

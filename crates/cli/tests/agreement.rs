@@ -202,12 +202,11 @@ impl<'d> Answers<'d> {
         for object in named.iter().filter(|object| !self.findings.contains_key(*object)) {
             found.push(format!("plan: {object} lacks a toleration; check finds nothing"));
         }
-        let notes = plan["summary"]["notes"].to_string().to_ascii_lowercase();
+        let elsewhere = objects(&plan["workloads"]);
         for (object, findings) in &self.findings {
             let lacks =
                 findings.iter().any(|finding| finding["rule"].as_str().unwrap().ends_with("toleration-missing"));
-            let (kind, name) = object.split_once('/').unwrap();
-            if adds_taint && lacks && !named.contains(object) && !notes.contains(&format!("{kind} shop/{name}")) {
+            if adds_taint && lacks && !named.contains(object) && !elsewhere.contains(object) {
                 found.push(format!("check: {object} lacks a toleration; plan does not name it"));
             }
         }

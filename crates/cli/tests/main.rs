@@ -22,6 +22,7 @@ mod manifests;
 mod mixed;
 mod output;
 mod piped;
+mod plan;
 mod proxy;
 mod reads_only;
 mod report;

@@ -8,18 +8,24 @@ mod result;
 mod silent;
 mod simulation;
 mod snapshot;
+mod workloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
+use winpool_core::api::ObjectReference;
 use winpool_core::node::NodeFields;
+use winpool_core::plan::Now;
 use winpool_core::plan::pools::pool::Policy;
 use winpool_core::pod::Class;
 
 use super::pod_count::pod_counts;
+use super::subject::subjects;
+use crate::image::Images;
 use crate::verdict::Cluster;
+use crate::view::View;
 use silent::silent;
 
 pub use class_request::apply_request;
@@ -27,6 +33,7 @@ pub(super) use pools::mode_of;
 pub use result::{Change, ClassForecast, Forecast, ForecastSummary, NodeForecast, PoolForecast};
 pub use simulation::Simulation;
 pub use snapshot::Snapshot;
+pub use workloads::{Effect, WorkloadForecast};
 
 /// The cluster after the operator has finished, and the changes that it made.
 #[derive(Clone, Debug)]
@@ -50,10 +57,34 @@ impl ForecastOutcome {
     }
 }
 
+/// Returns the changes that the operator would make to the cluster of this view, and what they change for new pods once no taint is
+/// held any more.
+pub fn forecast_of(view: View, images: &Images, now: Now) -> ForecastOutcome {
+    let classes = view.classes.known().into_iter().flatten().map(|class| (class.name_any(), Class::from(&**class)));
+    let classes = classes.collect();
+    let there = view.hosts().map(|nodes| Cluster { nodes, classes, images });
+    let started = view.started();
+    let snapshot = Snapshot::of(view, now);
+    let mut outcome = forecast(snapshot.clone());
+    if let Some(there) = there {
+        let subjects = subjects(&snapshot, &started, &there);
+        let with_held = outcome.cluster(&there);
+        let is_held = outcome.forecast.summary.pools.iter().any(|pool| !pool.held_taints.is_empty());
+        let given = is_held.then(|| forecast(snapshot.without_daemon_sets()).cluster(&there));
+        outcome.forecast.workloads =
+            workloads::changed(&subjects, &there, given.as_ref().unwrap_or(&with_held), &with_held);
+        // The pools name these.
+        let pools = outcome.forecast.summary.pools.iter();
+        let holding: BTreeSet<&ObjectReference> =
+            pools.flat_map(|pool| &pool.without_pods).map(|set| &set.object).collect();
+        outcome.forecast.workloads.retain(|workload| !holding.contains(&workload.object));
+    }
+    outcome
+}
+
 /// Returns the changes that the operator would make to this cluster.
 pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
-    let with_always = pools::lost_with_always(&snapshot);
     let reported = pools::reported(&snapshot);
     let mut simulation = Simulation::new(snapshot);
     let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());
@@ -68,10 +99,10 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
         silent_workloads: pod_counts(&silent(simulation.pods.iter().flatten(), on_windows)),
         scaling: Vec::new(),
         notes: Vec::new(),
-        pools: pools::with_reported(simulation.pool_forecasts(&names, &with_always, &nodes), reported),
+        pools: pools::with_reported(simulation.pool_forecasts(&names, &nodes), reported),
     };
     ForecastOutcome {
-        forecast: Forecast { summary, nodes, runtime_classes },
+        forecast: Forecast { summary, nodes, runtime_classes, workloads: Vec::new() },
         policy: simulation.memory.policy(&simulation.pools),
         nodes: simulation.nodes,
         classes: simulation.classes,

@@ -14,4 +14,5 @@ pub mod pool_change;
 pub mod report;
 pub mod scale;
 pub mod status;
+mod subject;
 pub mod upgrade;

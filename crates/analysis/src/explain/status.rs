@@ -26,7 +26,7 @@ use crate::explain::pod_defaults::unused;
 use crate::pod::Pod;
 use crate::support::{Vendor, ends_of_support};
 use crate::verdict::ending;
-use crate::view::{self, View};
+use crate::view::{self, AssignClass, Known, View, Workloads};
 
 /// The sentence for a cluster without pools.
 pub const NO_POOL: &str = "There is no WindowsPool, so winpool does nothing.";
@@ -169,9 +169,9 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
 }
 
 /// Returns notes about what cannot be read: pods, workloads and the policy `assign-class`.
-pub fn unread(snapshot: &Snapshot) -> Vec<String> {
-    let pods = snapshot.pods.refusal().map(|message| format!("Pods cannot be listed: {message}"));
-    let unlisted = snapshot.workloads.refused();
+pub fn unread(pods: &Known<Vec<Pod>>, workloads: &Workloads, assign_class: &Known<Option<AssignClass>>) -> Vec<String> {
+    let pods = pods.refusal().map(|message| format!("Pods cannot be listed: {message}"));
+    let unlisted = workloads.refused();
     let workloads = unlisted.first_key_value().map(|(_, message)| {
         let kinds: Vec<&str> = unlisted.keys().copied().collect();
         format!(
@@ -179,7 +179,7 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
             kinds.join(", ")
         )
     });
-    let policy = snapshot.assign_class.refusal().map(|message| {
+    let policy = assign_class.refusal().map(|message| {
         format!("It is not known if podDefaults have an effect, because assign-class cannot be read: {message}")
     });
     pods.into_iter().chain(workloads).chain(policy).collect()
@@ -247,7 +247,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
             .collect(),
         pods_without_class: pods.map(|pods| pods.iter().filter(is_without_class).count()),
         builds: by_build.into_iter().map(|(build, nodes)| build_summary(build, nodes, &vendors)).collect(),
-        notes: unread(snapshot),
+        notes: unread(&snapshot.pods, &snapshot.workloads, &snapshot.assign_class),
     }
 }
 

@@ -6,7 +6,6 @@ mod ended;
 mod facts;
 mod result;
 mod stage;
-mod subject;
 
 use std::mem;
 
@@ -16,20 +15,21 @@ use winpool_core::windows::Build;
 use winpool_core::windows::compatibility::{Runs, WindowsHost};
 
 use crate::explain::blockers::unknown;
+use crate::explain::subject::{WorkloadSubject, subjects};
 use crate::image::{Images, runs};
 use crate::lint::Facts;
 use crate::placement::Obstacle;
 use crate::pod::Pod;
+use crate::verdict::{Asked, PodOutcome};
 use crate::view::assume::{AssumeError, Assumed, Assumption, assume};
 use crate::view::{Known, View};
 
 use change::PoolChanges;
 use facts::UpgradeFacts;
 use stage::{Scenario, Stage, Stages};
-use subject::{UpgradeSubject, subjects};
 
 pub use ended::{EndedPods, Replaced};
-pub use result::{LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name};
+pub use result::{LeftOut, LeftOutReason, Upgrade, UpgradedWorkload, short_name};
 
 /// The reason for workloads that do not need an upgrade to fail.
 const STRAY: &str = "see winpool why: today it can be scheduled on a node on which it does not start";
@@ -48,9 +48,12 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let notes = notes(&view);
     let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
     let unread = mem::take(&mut view.unread);
-    let scenario = Scenario::new(&before, view, &assumed, facts.images(), now);
-    let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts, planned });
-    let subjects = subjects(&scenario.now, &started, &stages.now.cluster);
+    let mut scenario = Scenario::new(&before, view, &assumed, facts.images(), now);
+    let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
+    let subjects = subjects(&scenario.now, &started, &scenario.present());
+    let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
+    scenario.asked = asked;
+    let stages = scenario.stages();
     let mut changes = PoolChanges::new(&scenario);
     let mut workloads = Vec::new();
     for subject in &subjects {
@@ -90,7 +93,7 @@ fn notes(view: &View) -> Vec<String> {
 
 /// Returns the answer for a workload, or the reason why the answer leaves it out.
 fn workload(
-    subject: &UpgradeSubject,
+    subject: &WorkloadSubject,
     stages: &Stages<'_>,
     facts: &UpgradeFacts<'_>,
     changes: &mut PoolChanges<'_, '_>,
@@ -135,14 +138,14 @@ fn workload(
 }
 
 /// Returns what to do if only a pool in dry run would create the class of the workload.
-fn in_dry_run(subject: &UpgradeSubject, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn in_dry_run(subject: &WorkloadSubject, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
     let class = subject.template.spec.runtime_class.as_ref()?;
     let is_planned = !after.cluster.classes.contains_key(class) && facts.planned.contains(class);
     is_planned.then(|| format!("set mode: Enforce in the WindowsPool, which then creates RuntimeClass {class}"))
 }
 
 /// Returns why no change is known with which the workload runs all the time.
-fn reason(subject: &UpgradeSubject, now: PodOutcome, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn reason(subject: &WorkloadSubject, now: PodOutcome, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
     if now == PodOutcome::MayNotStart {
         return Some(STRAY.to_owned());
     }

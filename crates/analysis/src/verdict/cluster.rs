@@ -8,6 +8,8 @@ use crate::image::Images;
 use crate::pod::Pod;
 use crate::view::Node;
 
+use super::Group;
+
 /// The nodes and RuntimeClasses that new pods find, and what registries say about images.
 #[derive(Clone)]
 pub struct Cluster<'a> {
@@ -19,14 +21,21 @@ pub struct Cluster<'a> {
 impl Cluster<'_> {
     /// Returns the cluster without what passes by itself: cordons, and taints that tell of a state.
     pub fn settled(&self) -> Self {
-        let nodes = self.nodes.iter().map(settled).collect();
-        Self { nodes, classes: self.classes.clone(), images: self.images }
+        self.with_nodes(self.nodes.iter().map(settled))
     }
 
     /// Returns the cluster with this node alone, or none.
     pub fn only(&self, name: &str) -> Self {
-        let nodes = self.nodes.iter().filter(|node| node.name == name).cloned().collect();
-        Self { nodes, classes: self.classes.clone(), images: self.images }
+        self.with_nodes(self.nodes.iter().filter(|node| node.name == name).cloned())
+    }
+
+    /// Returns the cluster with one node of each of these groups.
+    pub fn with_one_of_each(&self, groups: &[Group]) -> Self {
+        self.with_nodes(groups.iter().filter_map(|group| self.nodes.get(group.index)).cloned())
+    }
+
+    fn with_nodes(&self, nodes: impl Iterator<Item = Node>) -> Self {
+        Self { nodes: nodes.collect(), classes: self.classes.clone(), images: self.images }
     }
 
     pub fn node(&self, name: &str) -> Option<&Node> {

@@ -28,8 +28,12 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     let (node, classes) = (found.object.node.clone(), view.classes.known().cloned().unwrap_or_default());
     let mut snapshot = snapshot(view);
     snapshot.nodes.insert(name.to_owned(), node.clone());
-    let notes: Vec<String> =
-        assumed.into_iter().chain(unread(&snapshot)).chain(without_pools).chain(without_classes).collect();
+    let notes: Vec<String> = assumed
+        .into_iter()
+        .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.assign_class))
+        .chain(without_pools)
+        .chain(without_classes)
+        .collect();
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
     let explanation = node_explanation(name, &node, &policy, &classes, &outcome);

@@ -20,5 +20,5 @@ pub fn shown(page: &str) -> String {
     let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];
     let text = plain.iter().fold(text, |text, (from, to)| text.replace(from, to));
     let lines = text.lines().map(|line| line.trim().trim_start_matches("| ").trim()).filter(|line| !line.is_empty());
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.flat_map(|line| [line, "\n"]).collect()
 }

@@ -1,15 +1,14 @@
 //! The state of the pools when the operator has finished.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use winpool_core::api::names::{self, reason};
-use winpool_core::api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus};
+use winpool_core::api::{Mode, ObjectReference, Problem, WindowsPoolStatus};
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::plan::reconcile::taints::HeldTaints;
 
 use crate::explain::pod_count::pod_counts;
-use crate::view::changed_pool;
 
 use super::result::{NodeForecast, PoolForecast};
 use super::simulation::Simulation;
@@ -17,12 +16,7 @@ use super::snapshot::Snapshot;
 
 impl Simulation {
     /// Returns the forecasts for the pools that existed before.
-    pub(super) fn pool_forecasts(
-        &mut self,
-        names: &[String],
-        with_always: &BTreeMap<String, BTreeMap<String, usize>>,
-        written: &[NodeForecast],
-    ) -> Vec<PoolForecast> {
+    pub(super) fn pool_forecasts(&mut self, names: &[String], written: &[NodeForecast]) -> Vec<PoolForecast> {
         let mut helped = self.helped();
         let pools = self.pools.clone();
         let live: Vec<_> = pools
@@ -31,8 +25,7 @@ impl Simulation {
                 let (name, status) = (guarded.name_any(), guarded.status.clone().unwrap_or_default());
                 let pool = guarded.read().ok();
                 let held = pool.as_ref().and_then(|pool| self.held(pool));
-                let by_daemon_sets = held.as_ref().map(|held| &held.daemon_sets).filter(|sets| !sets.is_empty());
-                let without_pods = by_daemon_sets.or_else(|| with_always.get(&name));
+                let without_pods = held.as_ref().map(|held| &held.daemon_sets);
                 let mut helped = helped.remove(&name).unwrap_or_default();
                 helped.retain(|workload, _| without_pods.is_none_or(|found| !found.contains_key(workload)));
                 let is_dry_run = pool.as_ref().is_some_and(|pool| pool.spec.mode == Mode::DryRun);
@@ -112,32 +105,4 @@ pub(super) fn with_reported(
         forecast.problems.extend(new);
     }
     forecasts
-}
-
-/// Returns, by pool, the workloads that lose pods because the taint policy `TaintOnly` waits for nobody and adds no tolerations.
-pub(super) fn lost_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap<String, usize>> {
-    let mut asking = snapshot.clone();
-    let taints_only =
-        |spec: &WindowsPoolSpec| spec.taint_policy == TaintPolicy::TaintOnly && spec.mode == Mode::Enforce;
-    let mut changed = BTreeSet::new();
-    for guarded in &mut asking.pools {
-        if guarded.pool().is_ok_and(|pool| taints_only(&pool.spec)) {
-            *guarded = changed_pool(guarded, |pool| pool.spec.taint_policy = TaintPolicy::TaintAndTolerate);
-            changed.insert(guarded.name_any());
-        }
-    }
-    if changed.is_empty() {
-        return BTreeMap::new();
-    }
-    let mut simulation = Simulation::new(asking);
-    simulation.run();
-    let mut lost = simulation.helped();
-    lost.retain(|name, _| changed.contains(name));
-    let pools: Vec<_> = simulation.pools.iter().filter_map(|guarded| guarded.read().ok()).collect();
-    for pool in pools.iter().filter(|pool| changed.contains(&pool.spec.name)) {
-        if let Some(held) = simulation.held(pool) {
-            lost.entry(pool.spec.name.clone()).or_default().extend(held.daemon_sets);
-        }
-    }
-    lost
 }

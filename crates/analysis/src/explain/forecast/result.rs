@@ -8,6 +8,8 @@ use winpool_core::api::Problem;
 use crate::explain::pod_count::PodCount;
 use crate::explain::scale::ScaleExplanation;
 
+use super::workloads::WorkloadForecast;
+
 /// The changes that the operator would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -18,6 +20,9 @@ pub struct Forecast {
     pub nodes: Vec<NodeForecast>,
     /// The RuntimeClasses that it would change.
     pub runtime_classes: Vec<ClassForecast>,
+    /// The workloads whose new pods then run elsewhere; empty if the nodes are not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadForecast>,
 }
 
 impl Forecast {
@@ -74,8 +79,7 @@ pub struct PoolForecast {
     pub would_change: usize,
     /// The taints that winpool does not add to all nodes.
     pub held_taints: Vec<String>,
-    /// The `DaemonSets` that would make no pods for nodes with these taints, each with the number of those nodes. With
-    /// `taintPolicy: TaintOnly`, all workloads that would lose pods.
+    /// The `DaemonSets` that would make no pods for nodes with these taints, each with the number of those nodes.
     pub without_pods: Vec<PodCount>,
     /// The workloads whose pods get tolerations, each with the number of these pods; 0 for a workload that has no pods yet.
     /// Without those in `withoutPods`.

@@ -10,6 +10,7 @@ use winpool_core::node::NodeFields;
 use winpool_core::plan::Now;
 use winpool_core::plan::pools::pool::GuardedPool;
 
+use crate::kinds::WorkloadKind;
 use crate::pod::Pod;
 use crate::view::{AssignClass, Known, View, Workloads};
 
@@ -35,6 +36,14 @@ impl Snapshot {
     pub fn of(view: View, now: Now) -> Self {
         let snapshot = Self::without_workloads(&view, now);
         Self { pods: view.pods, workloads: view.workloads, ..snapshot }
+    }
+
+    /// Returns the cluster without its `DaemonSets`, which are what holds taints.
+    pub(super) fn without_daemon_sets(mut self) -> Self {
+        if let Some(kind) = WorkloadKind::own("DaemonSet") {
+            *self.workloads.of_kind(kind) = Known::Complete(Vec::new());
+        }
+        self
     }
 
     /// Does so as if pods and workloads could not be read: the operator removes nothing that they may use.

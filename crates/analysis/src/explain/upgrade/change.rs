@@ -7,18 +7,18 @@ use winpool_core::pod::{Class, System, selects_windows};
 
 use crate::explain::blockers::image_change;
 use crate::explain::pool_change::compatible;
+use crate::explain::subject::WorkloadSubject;
 use crate::image::name::build_of;
 use crate::kinds::WorkloadKind;
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, PodSpec, path_of};
 use crate::remedy::{Edit, Rank, Remedy};
-use crate::verdict::Verdict;
+use crate::verdict::{PodOutcome, Verdict};
 use crate::view::Node;
 
 use super::facts::UpgradeFacts;
-use super::result::{PodOutcome, short_name};
+use super::result::short_name;
 use super::stage::{Role, Scenario, Stage, Stages};
-use super::subject::UpgradeSubject;
 
 /// Changes of pools that were tried, with the cluster as it is then.
 pub(super) struct PoolChanges<'s, 'a> {
@@ -35,7 +35,7 @@ impl<'s, 'a> PoolChanges<'s, 'a> {
     /// whether it starts now, that remains.
     pub fn helps(
         &mut self,
-        subject: &UpgradeSubject,
+        subject: &WorkloadSubject,
         now: PodOutcome,
         stages: &Stages<'_>,
         facts: &UpgradeFacts<'_>,
@@ -60,7 +60,7 @@ impl<'s, 'a> PoolChanges<'s, 'a> {
 
 /// Returns the change of the workload itself with which its pods can be scheduled on the nodes with the new version.
 pub(super) fn own(
-    subject: &UpgradeSubject,
+    subject: &WorkloadSubject,
     stage: &Stage<'_>,
     verdict: &Verdict<'_>,
     facts: &UpgradeFacts<'_>,
@@ -97,7 +97,7 @@ pub(super) fn own(
 
 /// A workload with a change.
 struct Changed {
-    subject: UpgradeSubject,
+    subject: WorkloadSubject,
     remedy: Remedy,
     /// True if its required node affinity stays, and allows more nodes.
     allows_more: bool,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
+use crate::explain::subject::reference;
 use crate::placement::Obstacle;
 use crate::pod::Pod;
 use crate::verdict::ending;
@@ -13,7 +14,6 @@ use crate::view::Node;
 use crate::view::assume::Assumed;
 
 use super::facts::is_unknown;
-use super::subject::reference;
 
 /// The pods that a kubelet ends when it starts on a node with the new version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

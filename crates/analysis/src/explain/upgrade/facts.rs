@@ -6,12 +6,11 @@ use winpool_core::pod::Class;
 use winpool_core::windows::Build;
 
 use crate::explain::blockers::{Evidence, evidence};
+use crate::explain::subject::WorkloadSubject;
 use crate::lint::Facts;
 use crate::placement::Obstacle;
 use crate::pod::isolation_with;
 use crate::view::assume::Assumed;
-
-use super::subject::UpgradeSubject;
 
 pub(super) struct UpgradeFacts<'a> {
     pub assumed: &'a Assumed,
@@ -35,7 +34,7 @@ impl UpgradeFacts<'_> {
     /// Returns how it is known that nodes of this build run the images of the workload.
     pub fn evidence(
         &self,
-        subject: &UpgradeSubject,
+        subject: &WorkloadSubject,
         classes: &BTreeMap<String, Class>,
         target: Build,
     ) -> Option<Evidence> {

@@ -9,6 +9,7 @@ use winpool_core::windows::{Build, builds};
 
 use crate::explain::blockers::Evidence;
 use crate::remedy::Remedy;
+use crate::verdict::PodOutcome;
 use crate::view::assume::AssumedNodes;
 
 use super::ended::EndedPods;
@@ -106,30 +107,6 @@ pub struct UpgradedWorkload {
     /// The reason why nothing better is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-}
-
-/// The nodes on which new pods of a workload run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub enum PodOutcome {
-    /// They start on every node on which they can be scheduled.
-    Runs,
-    /// They can be scheduled only on nodes with the version of today.
-    OldNodesOnly,
-    /// They can be scheduled only on nodes with the new version.
-    NewNodesOnly,
-    /// They can be scheduled on no node.
-    NoNode,
-    /// They can be scheduled on a node on which they do not start.
-    MayNotStart,
-    /// It is not known whether they can be scheduled, or whether they start.
-    Unknown,
-}
-
-impl PodOutcome {
-    /// True if pods run, perhaps only on the new nodes.
-    pub fn runs(self) -> bool {
-        matches!(self, Self::Runs | Self::NewNodesOnly)
-    }
 }
 
 /// The name of a Windows version in a table: `2022`.

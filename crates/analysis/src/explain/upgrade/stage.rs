@@ -9,22 +9,21 @@ use winpool_core::windows::Build;
 
 use crate::explain::forecast::{ForecastOutcome, Snapshot, forecast};
 use crate::explain::pool_change;
+use crate::explain::subject::WorkloadSubject;
 use crate::image::Images;
 use crate::placement::Obstacle;
 use crate::remedy::Remedy;
-use crate::verdict::{Cluster, OnNode, Verdict};
+use crate::verdict::{Asked, Cluster, OnNode, PodOutcome, Verdict, one_of_each};
 use crate::view::assume::Assumed;
 use crate::view::{Node, SeenNode, View};
 
 use super::facts::{UpgradeFacts, is_unknown};
-use super::result::PodOutcome;
-use super::subject::UpgradeSubject;
 
 /// The end of the name of a node with the new version, as long as the node with the old version is there too.
 const AGAIN: &str = " (upgraded)";
 
 /// The part of a node in the upgrade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     Old,
     New,
@@ -41,6 +40,8 @@ pub(super) struct Scenario<'a> {
     there: Cluster<'a>,
     /// The names of the nodes that change.
     changing: BTreeSet<String>,
+    /// What pods ask of nodes.
+    pub asked: Asked,
 }
 
 impl<'a> Scenario<'a> {
@@ -55,7 +56,13 @@ impl<'a> Scenario<'a> {
         after.classes = present.classes.values().cloned().collect();
         let nodes = before.iter().map(SeenNode::host).collect();
         let there = Cluster { nodes, classes: BTreeMap::new(), images };
-        Self { now, present, there, changing: assumed.nodes.keys().cloned().collect(), after }
+        let changing = assumed.nodes.keys().cloned().collect();
+        Self { now, present, there, changing, after, asked: Asked::default() }
+    }
+
+    /// Returns the cluster of today when the operator has done its part.
+    pub fn present(&self) -> Cluster<'a> {
+        self.present.cluster(&self.there)
     }
 
     /// Returns the three moments.
@@ -89,7 +96,12 @@ impl<'a> Scenario<'a> {
                 roles.push(Role::New);
             }
         }
-        Stage { roles, cluster, objects: outcome.classes.clone() }
+        // One node of each group is enough.
+        let asked = self.asked.clone().with_classes(cluster.classes.values());
+        let alike = roles.iter().zip(&cluster.nodes).map(|(role, node)| (*role, asked.group(node)));
+        let groups = one_of_each(alike);
+        let roles = groups.iter().filter_map(|group| roles.get(group.index)).copied().collect();
+        Stage { roles, cluster: cluster.with_one_of_each(&groups), objects: outcome.classes.clone() }
     }
 }
 
@@ -118,7 +130,7 @@ pub(super) struct Stage<'a> {
 
 impl Stage<'_> {
     /// Returns what happens to the pods of the workload on each node.
-    pub fn verdict<'s>(&'s self, subject: &'s UpgradeSubject, facts: &UpgradeFacts<'_>) -> Verdict<'s> {
+    pub fn verdict<'s>(&'s self, subject: &'s WorkloadSubject, facts: &UpgradeFacts<'_>) -> Verdict<'s> {
         let mut found = Verdict::of(subject.question(), &self.cluster);
         let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
         for (on, node) in found.nodes.iter_mut().zip(&self.cluster.nodes) {
@@ -160,25 +172,20 @@ impl Stage<'_> {
 
     /// Returns where the pods run at this moment.
     pub fn answer(&self, verdict: &Verdict<'_>, facts: &UpgradeFacts<'_>) -> PodOutcome {
-        if verdict.refused.is_some() {
-            return PodOutcome::NoNode;
-        }
-        let possible = |role| self.with_role(role, verdict).filter(|(_, on)| on.is_possible());
-        let all: Vec<&OnNode> = verdict.nodes.iter().filter(|on| on.is_possible()).collect();
-        let has_unclear = || self.has_unclear(verdict, facts);
+        let has_unclear = || verdict.refused.is_none() && self.has_unclear(verdict, facts);
         let has = |role: Role| self.roles.contains(&role);
-        if all.iter().any(|on| on.starts == Some(false)) {
-            PodOutcome::MayNotStart
-        } else if all.is_empty() {
-            if has_unclear() { PodOutcome::Unknown } else { PodOutcome::NoNode }
-        } else if has(Role::New) && possible(Role::New).next().is_none() {
-            if has_unclear() { PodOutcome::Unknown } else { PodOutcome::OldNodesOnly }
-        } else if all.iter().any(|on| on.starts.is_none()) {
-            PodOutcome::Unknown
-        } else if has(Role::Old) && has(Role::New) && possible(Role::Old).next().is_none() {
-            PodOutcome::NewNodesOnly
-        } else {
-            PodOutcome::Runs
+        let lacks = |role| has(role) && !self.with_role(role, verdict).any(|(_, on)| on.is_possible());
+        match verdict.outcome() {
+            PodOutcome::NoNode if has_unclear() => PodOutcome::Unknown,
+            PodOutcome::Runs | PodOutcome::Unknown if lacks(Role::New) => {
+                if has_unclear() {
+                    PodOutcome::Unknown
+                } else {
+                    PodOutcome::OldNodesOnly
+                }
+            }
+            PodOutcome::Runs if has(Role::New) && lacks(Role::Old) => PodOutcome::NewNodesOnly,
+            outcome => outcome,
         }
     }
 }

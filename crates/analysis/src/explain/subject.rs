@@ -7,7 +7,7 @@ use winpool_core::pod::Class;
 use winpool_core::pod::tolerations::toleration;
 use winpool_core::windows::Build;
 
-use crate::explain::forecast::{Simulation, Snapshot};
+use super::forecast::{Simulation, Snapshot};
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, PodSpec};
 use crate::verdict::{Cluster, History, PlacedBy, Subject};
@@ -17,7 +17,7 @@ use crate::workload::DEFAULT_NAMESPACE;
 
 /// A workload.
 #[derive(Clone)]
-pub(super) struct UpgradeSubject {
+pub struct WorkloadSubject {
     pub object: ObjectReference,
     /// Its kind, if winpool knows the field with its template.
     pub kind: Option<&'static WorkloadKind>,
@@ -32,7 +32,7 @@ pub(super) struct UpgradeSubject {
     bound_to: BTreeSet<String>,
 }
 
-impl UpgradeSubject {
+impl WorkloadSubject {
     /// Returns the workload with another template.
     pub fn changed(&self, spec: PodSpec) -> Self {
         Self { template: Pod { spec, ..self.template.clone() }, ..self.clone() }
@@ -59,7 +59,7 @@ impl UpgradeSubject {
 
 /// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
 /// latter tell what the template says.
-pub(super) fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> Vec<UpgradeSubject> {
+pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> Vec<WorkloadSubject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in snapshot.pods.known().into_iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
@@ -75,7 +75,7 @@ pub(super) fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'
         }
     }
     let systems: BTreeMap<&str, bool> = there.nodes.iter().map(|node| (&*node.name, node.is_windows())).collect();
-    let subject = |object, kind, template, pods: &[&Pod], started_on| UpgradeSubject {
+    let subject = |object, kind, template, pods: &[&Pod], started_on| WorkloadSubject {
         object,
         kind,
         template,
@@ -103,7 +103,7 @@ pub(super) fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'
         template.spec.tolerations.extend(added.get(&name).into_iter().flatten().map(toleration));
         let object = reference(kind.name, &workload.namespace, &workload.name);
         let controller = workload.controller.clone();
-        found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, own, started.builds(&name)) });
+        found.push(WorkloadSubject { controller, ..subject(object, Some(kind), template, own, started.builds(&name)) });
     }
     for (name, own) in &pods {
         let is_shown = |pod: &&Pod| {
@@ -149,7 +149,7 @@ fn name_of(kind: &'static WorkloadKind, workload: &Workload) -> String {
     format!("{} {}/{}", kind.name, workload.namespace, workload.name)
 }
 
-pub(super) fn reference(kind: &str, namespace: &str, name: &str) -> ObjectReference {
+pub fn reference(kind: &str, namespace: &str, name: &str) -> ObjectReference {
     let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace };
     ObjectReference { kind: kind.to_owned(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
 }

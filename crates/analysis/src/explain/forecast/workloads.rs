@@ -1,0 +1,104 @@
+//! The workloads whose new pods run elsewhere when the operator has finished.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::api::ObjectReference;
+
+use crate::explain::subject::WorkloadSubject;
+use crate::kinds::WorkloadKind;
+use crate::verdict::{Asked, Cluster, OnNode, PodOutcome, Verdict, one_of_each};
+
+/// A workload whose new pods run elsewhere when the operator has finished.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadForecast {
+    /// The object that creates the pods.
+    pub object: ObjectReference,
+    /// Where they run now.
+    pub now: PodOutcome,
+    /// Where they run then.
+    pub after: PodOutcome,
+    /// The number of nodes on which they can be scheduled now, and are not known to fail.
+    pub nodes_now: usize,
+    /// The same number then.
+    pub nodes_after: usize,
+    /// What keeps them off a node on which they can be scheduled now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The effect on the new pods of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// They find no node any more on which they start.
+    Stop,
+    /// They find a node on which they do not start.
+    MayFail,
+    /// They are scheduled on fewer nodes, and start there.
+    FewerNodes,
+    /// They find a node on which they start.
+    Start,
+    /// They find no node any more on which they do not start.
+    FailNoMore,
+}
+
+impl WorkloadForecast {
+    pub fn effect(&self) -> Effect {
+        let may_fail = |outcome| outcome == PodOutcome::MayNotStart;
+        match (self.nodes_now, self.nodes_after) {
+            (1.., 0) => Effect::Stop,
+            (0, 1..) => Effect::Start,
+            _ if may_fail(self.after) && !may_fail(self.now) => Effect::MayFail,
+            _ if may_fail(self.now) && !may_fail(self.after) => Effect::FailNoMore,
+            _ => Effect::FewerNodes,
+        }
+    }
+}
+
+/// Returns the workloads whose new pods run in one of two clusters and not in the other one, and the `DaemonSets` that make pods for
+/// fewer nodes. `with_held` is the cluster after as long as taints are held. The clusters have the same nodes.
+pub(super) fn changed(
+    subjects: &[WorkloadSubject],
+    before: &Cluster<'_>,
+    after: &Cluster<'_>,
+    with_held: &Cluster<'_>,
+) -> Vec<WorkloadForecast> {
+    let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
+    let asked = asked.with_classes(before.classes.values().chain(after.classes.values()));
+    let alike = before.nodes.iter().zip(&after.nodes).map(|(now, then)| (asked.group(now), asked.group(then)));
+    let groups = one_of_each(alike);
+    let [before, after, with_held] = [before, after, with_held].map(|cluster| cluster.with_one_of_each(&groups));
+    let number = |verdict: &Verdict<'_>| {
+        let takes = |on: &OnNode| on.is_possible() && on.starts != Some(false) && verdict.refused.is_none();
+        verdict.nodes.iter().zip(&groups).filter(|(on, _)| takes(on)).map(|(_, group)| group.nodes).sum()
+    };
+    let changed = subjects.iter().filter_map(|subject| {
+        let (now, then) = (Verdict::of(subject.question(), &before), Verdict::of(subject.question(), &after));
+        let (nodes_now, nodes_after) = (number(&now), number(&then));
+        let changed = WorkloadForecast {
+            object: subject.object.clone(),
+            now: now.outcome(),
+            after: then.outcome(),
+            nodes_now,
+            nodes_after,
+            reason: why_fewer(&now, &then, &after, &with_held),
+        };
+        let makes_fewer = subject.kind.is_some_and(WorkloadKind::is_daemon_set) && nodes_after < nodes_now;
+        (makes_fewer || changed.effect() != Effect::FewerNodes).then_some(changed)
+    });
+    changed.collect()
+}
+
+/// Returns why a node, or the API server, no longer takes the pods.
+fn why_fewer(now: &Verdict<'_>, then: &Verdict<'_>, after: &Cluster<'_>, with_held: &Cluster<'_>) -> Option<String> {
+    if let Some(refused) = then.refused.as_ref().filter(|_| now.refused.is_none()) {
+        return Some(then.pod.admit(refused, after).text);
+    }
+    let pairs = now.nodes.iter().zip(&then.nodes).zip(&with_held.nodes);
+    let mut lost =
+        pairs.filter(|((now, then), _)| now.is_possible() && now.starts != Some(false) && !then.is_possible());
+    let ((_, on), node) = lost.next()?;
+    let why = on.obstacles.first().map(|obstacle| then.pod.describe(obstacle))?;
+    let is_held = then.pod.obstacles(node).is_empty();
+    Some(if is_held { format!("{why}, once winpool no longer holds it") } else { why })
+}
