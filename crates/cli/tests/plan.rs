@@ -96,3 +96,11 @@ fn a_plan_says_why_new_pods_find_no_node() {
         Deployment shop/a (1 -> 0 nodes): the taint os=windows:NoSchedule is not tolerated
     ");
 }
+
+#[test]
+fn a_namespace_may_have_many_workloads_to_which_winpool_adds_the_toleration() {
+    let spec = "{nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, image: app}]}";
+    let name = |index: usize| workload("Deployment", spec).replace("name: a,", &format!("name: a{index},"));
+    let many: Vec<String> = (0..20).map(name).collect();
+    assert_eq!(told("{}", &many.join("\n---\n")), Vec::new());
+}

@@ -31,7 +31,7 @@ use silent::silent;
 pub use class_request::apply_request;
 pub(super) use pools::mode_of;
 pub use result::{Change, ClassForecast, Forecast, ForecastSummary, NodeForecast, PoolForecast};
-pub use simulation::Simulation;
+pub use simulation::{Simulation, new_pod};
 pub use snapshot::Snapshot;
 pub use workloads::{Effect, WorkloadForecast};
 

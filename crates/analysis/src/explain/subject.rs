@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::api::ObjectReference;
+use winpool_core::api::{ObjectReference, Taint};
 use winpool_core::pod::Class;
 use winpool_core::pod::tolerations::toleration;
 use winpool_core::windows::Build;
 
-use super::forecast::{Simulation, Snapshot};
+use super::forecast::{Simulation, Snapshot, new_pod};
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, PodSpec};
 use crate::verdict::{Cluster, History, PlacedBy, Subject};
@@ -88,8 +88,10 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
     let cluster =
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
     let on_windows = started.on_windows();
-    let has_run_there = |kind, workload: &Workload| on_windows.get(&name_of(kind, workload)) == Some(&true);
-    let added = cluster.added_tolerations(workloads.iter().copied(), has_run_there);
+    let new = workloads.iter().filter_map(|(kind, workload)| Some((name_of(kind, workload), new_pod(kind, workload)?)));
+    let (names, new): (Vec<_>, Vec<_>) =
+        new.map(|(name, pod)| (name.clone(), (pod, on_windows.get(&name) == Some(&true)))).unzip();
+    let added: BTreeMap<String, Vec<Taint>> = names.into_iter().zip(cluster.added_tolerations(new)).collect();
     let mut found = Vec::new();
     for (kind, workload) in workloads {
         let name = name_of(kind, workload);

@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_analysis::explain::forecast::{Simulation, Snapshot};
+use winpool_analysis::explain::forecast::{Simulation, Snapshot, new_pod};
 use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
 use winpool_analysis::explain::pool_change;
 use winpool_analysis::finding::{Consequence, Finding};
@@ -280,10 +280,12 @@ impl Surroundings {
     /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
     fn add_tolerations(&mut self, kind: &'static WorkloadKind, workload: &mut Workload, pods: &[Pod]) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
-        let history = self.cluster(&Images::default()).history(pods);
-        let has_run_there = |_, _: &Workload| history.is_on_windows_only();
-        let added = cluster.added_tolerations([(kind, &*workload)], has_run_there);
-        let Some(added) = added.into_values().next() else { return };
+        let has_run_there = self.cluster(&Images::default()).history(pods).is_on_windows_only();
+        let new = new_pod(kind, workload).map(|pod| (pod, has_run_there));
+        let added = cluster.added_tolerations(new).concat();
+        if added.is_empty() {
+            return;
+        }
         let tolerated = joined(&added);
         self.lacks
             .notes

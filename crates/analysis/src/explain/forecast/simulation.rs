@@ -65,32 +65,15 @@ fn is_placed_by_author(pod: &Pod) -> bool {
     pod.spec.node.is_some() && !pod.is_bound && pod.progress == PodProgress::Waiting
 }
 
-/// A pod that the workload would create.
-fn pod_of(kind: &'static WorkloadKind, workload: &Workload) -> Pod {
-    Pod {
+/// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
+pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
+    (!kind.is_daemon_set()).then(|| Pod {
         namespace: workload.namespace.clone(),
         name: format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default()),
         controller: Some((kind.name.to_owned(), workload.name.clone())),
         is_ignored: workload.is_ignored,
         spec: workload.template.clone(),
         ..Pod::default()
-    }
-}
-
-/// The pods that these workloads would create, without those of `DaemonSets`: their controller makes none that winpool could
-/// change. `has_run_there` is true for a workload whose pods have started, and only on Windows nodes.
-fn new_pods<'w>(
-    workloads: impl IntoIterator<Item = (&'static WorkloadKind, &'w Workload)>,
-    has_run_there: impl Fn(&'static WorkloadKind, &Workload) -> bool,
-) -> impl Iterator<Item = Pod> {
-    let others = workloads.into_iter().filter(|(kind, _)| !kind.is_daemon_set());
-    others.map(move |(kind, workload)| {
-        let mut pod = pod_of(kind, workload);
-        // The operator remembers it. A pod that says the system stands for this.
-        if pod.spec.said_system(None, || None).is_none() && has_run_there(kind, workload) {
-            pod.spec.node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-        }
-        pod
     })
 }
 
@@ -243,7 +226,8 @@ impl Simulation {
         let have_pods: BTreeSet<String> = self.placed_pods().map(Pod::workload).collect();
         let templates = self.workloads.iter().map(|(kind, workload)| (*kind, workload));
         let templates = templates.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
-        let new = new_pods(templates, |_, _| false).filter(|pod| !have_pods.contains(&pod.workload()));
+        let new = templates.filter_map(|(kind, workload)| new_pod(kind, workload));
+        let new = new.filter(|pod| !have_pods.contains(&pod.workload()));
         let new = new.filter_map(|pod| self.created(&pod));
         let pods = self.placed_pods().filter_map(|pod| self.created(pod)).chain(new);
         let pods: Vec<_> = pods.collect();
@@ -258,22 +242,29 @@ impl Simulation {
         helped
     }
 
-    /// The taints whose tolerations the operator adds to new pods of these workloads, by names such as `Deployment shop/web`.
-    pub fn added_tolerations<'w>(
-        &self,
-        workloads: impl IntoIterator<Item = (&'static WorkloadKind, &'w Workload)>,
-        has_run_there: impl Fn(&'static WorkloadKind, &Workload) -> bool,
-    ) -> BTreeMap<String, Vec<Taint>> {
-        let mut table = self.pod_table(new_pods(workloads, has_run_there).filter_map(|pod| self.created(&pod)));
-        let requests = std::iter::from_fn(|| table.next_help(self.now.instant));
-        let mut by_workload: BTreeMap<String, Vec<Taint>> = BTreeMap::new();
-        for TolerationRequest { namespace, pod, taints, .. } in requests {
-            let mut parts = pod.split(' ');
-            let (Some(kind), Some(name)) = (parts.next(), parts.next()) else { continue };
-            let known = by_workload.entry(format!("{kind} {namespace}/{name}")).or_default();
-            known.extend(taints.into_iter().filter(|taint| !known.contains(taint)).collect::<Vec<_>>());
+    /// Returns the taints whose tolerations the operator adds to each of these new pods. The flag is true for a pod of a workload
+    /// whose pods have started, and only on Windows nodes.
+    pub fn added_tolerations(&self, new: impl IntoIterator<Item = (Pod, bool)>) -> Vec<Vec<Taint>> {
+        let mut number = 0;
+        let created = new.into_iter().map(|(mut pod, has_run_there)| {
+            // The operator remembers it. A pod that says the system stands for this.
+            if has_run_there && pod.spec.said_system(None, || None).is_none() {
+                pod.spec.node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+            }
+            pod.name = number.to_string();
+            number += 1;
+            self.created(&pod)
+        });
+        let mut table = self.pod_table(created.collect::<Vec<_>>().into_iter().flatten());
+        let mut added = vec![Vec::new(); number];
+        while let Some(TolerationRequest { namespace, pod, taints, .. }) = table.next_help(self.now.instant) {
+            // A namespace has a few requests at a time.
+            table.helped(&format!("{namespace}/{pod}"), Ok(()), self.now);
+            if let Some(found) = pod.parse().ok().and_then(|index: usize| added.get_mut(index)) {
+                *found = taints;
+            }
         }
-        by_workload
+        added
     }
 
     /// The operator's table of these pods alone, which it has looked at.
