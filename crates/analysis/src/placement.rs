@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use winpool_core::api::quantity::amount;
 use winpool_core::api::{Effect, Taint};
 use winpool_core::labels::Labels;
@@ -105,7 +106,7 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     found.extend(selector.filter(|(key, value)| node.labels.get(key) != Some(value)).map(|(key, value)| {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: node.labels.get(key).map(str::to_owned) }
     }));
-    found.extend(affinity(spec, node));
+    found.extend(affinity_obstacle(&spec.terms, &node.labels, &node.name));
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", Effect::NoSchedule);
     if node.is_cordoned && !tolerate(&spec.tolerations, &unschedulable) {
         found.push(Obstacle::Unschedulable);
@@ -120,10 +121,11 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     found
 }
 
-fn affinity(spec: &PodSpec, node: &Node) -> Option<Obstacle> {
-    let failing = |term| failing_expressions(term, &node.labels, &node.name);
-    let failures: Option<Vec<Vec<String>>> = spec.terms.iter().map(failing).collect();
-    let first = spec.terms.iter().position(|term| !is_empty(term)).unwrap_or_default();
+/// Returns the obstacle if none of these terms of a required node affinity matches the node.
+pub fn affinity_obstacle(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> Option<Obstacle> {
+    let failing = |term| failing_expressions(term, labels, name);
+    let failures: Option<Vec<Vec<String>>> = terms.iter().map(failing).collect();
+    let first = terms.iter().position(|term| !is_empty(term)).unwrap_or_default();
     failures?.into_iter().nth(first).map(Obstacle::Affinity)
 }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use winpool_core::api::ObjectReference;
+use winpool_core::api::{ObjectReference, names};
 
 use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
-use crate::pod::PodSpec;
+use crate::pod::{Pod, PodSpec};
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -169,10 +169,34 @@ impl<'a> WorkloadManifest<'a> {
         WorkloadKind::of(group_of(self.api_version), self.kind).is_some() && !self.is_assembled()
     }
 
+    /// True if winpool ignores it, or its pods.
+    pub fn is_ignored(&self) -> bool {
+        is_ignored(self.own_metadata) || is_ignored(self.metadata)
+    }
+
     /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"
     }
+}
+
+/// A new pod of the workload.
+impl From<&WorkloadManifest<'_>> for Pod {
+    fn from(workload: &WorkloadManifest<'_>) -> Self {
+        Self {
+            namespace: workload.namespace.to_owned(),
+            name: workload.name.to_owned(),
+            controller: Some((workload.kind.to_owned(), workload.name.to_owned())).filter(|_| workload.kind != "Pod"),
+            is_ignored: is_ignored(workload.metadata),
+            spec: workload.pod.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+/// True if winpool ignores the object of this metadata.
+fn is_ignored(metadata: &Value) -> bool {
+    metadata["annotations"][names::IGNORE] == "true"
 }
 
 /// The largest number of pod templates that are read of an object, and of fields around them.

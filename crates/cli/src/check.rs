@@ -19,6 +19,7 @@ use winpool_client::terminal::Outcome;
 
 use super::assume::Assume;
 use super::by::Grouping;
+use super::forecast::now;
 use super::gaps::Gaps;
 use super::input::{Fields, Position};
 use super::live::{self, ReadError};
@@ -120,6 +121,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Seen { mut view, mut gaps } = read(&arguments).await?;
     let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
+    facts.add_tolerations(&view, now());
     facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
     let report = live::during("checking workloads", || report(&view, &facts, &arguments, assumed));
     gaps.in_registries = report.has_unknown_images;

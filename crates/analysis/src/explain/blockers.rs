@@ -37,6 +37,8 @@ pub enum By {
     Class,
     /// The tag of an image.
     Image,
+    /// `nodeName`, which its author has set.
+    NodeName,
     /// A RuntimeClass that a pool declares.
     Declared,
     /// The RuntimeClass that a pool gives to pods without one.
@@ -197,6 +199,7 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
     };
     let labels = chosen(&pod.node_selector);
     let (by, field, value) = match &pod.runtime_class {
+        _ if pod.node.is_some() => (By::NodeName, "nodeName", pod.node.clone().unwrap_or_default()),
         _ if !labels.is_empty() => (By::Selector, "nodeSelector", labels.join(", ")),
         _ if !pod.terms.is_empty() => {
             (By::Affinity, "affinity.nodeAffinity", format!("allows nodes of {retired} only"))
@@ -208,7 +211,10 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
     };
     let nodes = target.map_or_else(|| "nodes of another build".to_owned(), |to| format!("nodes of {to}"));
     let other = target.filter(|_| by == By::Selector).and_then(|to| label_of_build(&pod.node_selector, facts, to));
-    let unnamed = || Remedy::advice(format!("select {nodes}; now only nodes of {retired} match"));
+    let unnamed = || match by {
+        By::NodeName => Remedy::advice(format!("remove nodeName, or name one of the {nodes}")),
+        _ => Remedy::advice(format!("select {nodes}; now only nodes of {retired} match")),
+    };
     let remedy = other.map_or_else(unnamed, |label| Remedy::of(vec![label]));
     Some(Pin::new(by, workload.field(field), &value, remedy))
 }

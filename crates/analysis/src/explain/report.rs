@@ -159,7 +159,7 @@ pub struct ReportInputs<'a> {
 
 /// Makes the report about this cluster.
 pub fn report(view: View, question: ReportInputs<'_>) -> Report {
-    let facts = facts(&view, question.images);
+    let facts = facts(&view, question.images, question.now);
     let (now, unknown) = (question.now, lacks::all(&view, question.lacks));
     let kubernetes = view.kubernetes;
     let knows_pools = view.pools.known().is_some();
@@ -209,8 +209,9 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     report
 }
 
-fn facts(view: &View, images: Images) -> Facts {
+fn facts(view: &View, images: Images, now: Now) -> Facts {
     let mut facts = Facts::of(view);
+    facts.add_tolerations(view, now);
     facts.add_images(images);
     facts
 }

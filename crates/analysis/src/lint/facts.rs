@@ -14,6 +14,7 @@ use serde_json::Value;
 use winpool_core::api::{Mode, Taint, TaintPolicy, names};
 use winpool_core::labels::Labels;
 use winpool_core::node::NodeFields;
+use winpool_core::plan::Now;
 use winpool_core::plan::classes::{is_declared, plan_classes};
 use winpool_core::plan::nodes::assessment::{assess, assess_as};
 use winpool_core::plan::nodes::numbers::NodeSummary;
@@ -25,20 +26,44 @@ use winpool_core::windows::compatibility::WindowsHost;
 use winpool_core::windows::container_runtime::RuntimeName;
 use winpool_core::windows::{Build, ContainerRuntime};
 
+use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
-use crate::placement::selects;
-use crate::pod::{ClassExt, Guess, PodSpec, Target, similar_class};
+use crate::placement::{Obstacle, affinity_obstacle, selects};
+use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
-use crate::view::{Known, Node, SeenNode, View, after, lacks_handler, relabelled};
+use crate::view::{Known, Node, SeenNode, View, after, changed_pool, lacks_handler, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
 
-/// The labels of a Windows node, and its version and container runtime if the version is known.
-type WindowsNode = (Labels, Option<Host>);
+/// The tolerations that winpool adds to new pods, by the name of the workload and the path of the pod spec.
+type AddedTolerations = BTreeMap<String, Vec<Taint>>;
+
+fn key_of(workload: &WorkloadManifest<'_>) -> String {
+    format!("{} {}", workload.object(), workload.path)
+}
+
+/// A Windows node.
+#[derive(Clone, Debug)]
+struct WindowsNode {
+    name: String,
+    labels: Labels,
+    /// Its version and container runtime, if the version is known.
+    host: Option<Host>,
+}
+
+impl WindowsNode {
+    /// True if the pod selects the node, or its author has put it there.
+    fn is_for(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
+        match &pod.node {
+            Some(name) => self.name == *name,
+            None => selects(pod, class, &self.labels),
+        }
+    }
+}
 
 /// The facts of a view that rules read, in the form in which they ask for them.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +91,8 @@ pub struct Facts {
     on_windows: Arc<BTreeMap<String, bool>>,
     /// What namespaces enforce, as far as their labels are known.
     pod_security: BTreeMap<String, PodSecurity>,
+    /// The tolerations that winpool adds to new pods, by workload; `None` if that is not known.
+    added: Option<Arc<AddedTolerations>>,
     /// The builds to which no rule suggests to pin a pod.
     retired: BTreeSet<Build>,
     images: Images,
@@ -114,7 +141,11 @@ impl Facts {
                 }
                 let kind = NodeKind { handlers: handlers.clone(), ..NodeKind::of(&node, &policy, is_reported) };
                 let host = Node::of(&object.name, &node).host();
-                kinds.entry(kind).or_default().push((node.labels, host));
+                kinds.entry(kind).or_default().push(WindowsNode {
+                    name: object.name.to_string(),
+                    labels: node.labels,
+                    host,
+                });
             }
             kinds
         });
@@ -141,6 +172,7 @@ impl Facts {
                 .collect(),
             taints_are_held: false,
             are_nodes_open: false,
+            added: None,
             retired: BTreeSet::new(),
         }
     }
@@ -206,6 +238,24 @@ impl Facts {
         (!violations.is_empty()).then(|| (enforced.level(), violations))
     }
 
+    /// Adds which tolerations the operator adds to new pods of the workloads when pools in dry run are enforced.
+    pub fn add_tolerations(&mut self, view: &View, now: Now) {
+        if !self.has_nodes() || self.pools.is_empty() {
+            return;
+        }
+        let mut snapshot = Snapshot::without_workloads(view, now);
+        for pool in &mut snapshot.pools {
+            *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
+        }
+        let (mut keys, mut new) = (Vec::new(), Vec::new());
+        view.written.each(|_, workload| {
+            keys.push(key_of(workload));
+            new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
+        });
+        let added = Simulation::new(snapshot).added_tolerations(new);
+        self.added = Some(Arc::new(keys.into_iter().zip(added).collect()));
+    }
+
     /// Adds the platforms of images, as registries report them.
     pub fn add_images(&mut self, images: Images) {
         self.images = images;
@@ -218,7 +268,7 @@ impl Facts {
 
     /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.windows().filter_map(|(_, host)| host.as_ref())
+        self.windows().filter_map(|node| node.host.as_ref())
     }
 
     /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
@@ -227,8 +277,8 @@ impl Facts {
     pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>, tolerations: &[Toleration]) -> Vec<&Host> {
         let is_open = |kind: &NodeKind| untolerated(tolerations, &kind.taints).is_empty();
         let hosts = self.kinds().flat_map(|(kind, nodes)| {
-            let selected = nodes.iter().filter(|(labels, _)| selects(pod, class, labels));
-            selected.filter_map(move |(_, host)| Some((is_open(kind), host.as_ref()?)))
+            let selected = nodes.iter().filter(|node| node.is_for(pod, class));
+            selected.filter_map(move |node| Some((is_open(kind), node.host.as_ref()?)))
         });
         let (open, closed): (Vec<_>, Vec<_>) = hosts.partition(|(is_open, _)| *is_open);
         let found = if open.is_empty() { closed } else { open };
@@ -242,7 +292,7 @@ impl Facts {
         let may_match = move |build: Option<Build>| {
             build.zip(builds.as_ref()).is_none_or(|(build, builds)| builds.contains(&build))
         };
-        let is_selected = move |nodes: &[(Labels, _)]| nodes.iter().any(|(labels, _)| selects(pod, class, labels));
+        let is_selected = move |nodes: &[WindowsNode]| nodes.iter().any(|node| node.is_for(pod, class));
         let kinds = self.kinds().filter(move |(kind, _)| may_match(kind.build));
         kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
     }
@@ -339,7 +389,7 @@ impl Facts {
 
     /// Returns the labels of each node, and true for a Windows node.
     fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
-        let windows = self.windows().map(|(labels, _)| (true, labels));
+        let windows = self.windows().map(|node| (true, &node.labels));
         windows.chain(self.other_nodes.iter().map(|labels| (false, labels)))
     }
 
@@ -404,7 +454,7 @@ impl Facts {
     pub fn value_of_build(&self, build: Build, key: &str) -> Option<&str> {
         let values = |of_build: bool| -> BTreeSet<&str> {
             let kinds = self.kinds().filter(|(kind, _)| (kind.build == Some(build)) == of_build);
-            kinds.flat_map(|(_, nodes)| nodes).filter_map(|(labels, _)| labels.get(key)).collect()
+            kinds.flat_map(|(_, nodes)| nodes).filter_map(|node| node.labels.get(key)).collect()
         };
         let (own, others) = (values(true), values(false));
         let mut only = own.difference(&others);
@@ -420,9 +470,20 @@ impl Facts {
     pub fn labels_of_no_node<'a>(&self, pod: &'a PodSpec, class: Option<&'a Class>) -> Vec<(&'a str, &'a str)> {
         let of_class = class.into_iter().flat_map(|class| &class.selector);
         let selected = pod.node_selector.iter().chain(of_class).map(|(key, value)| (key.as_str(), value.as_str()));
-        let is_there = |(key, value): (&str, &str)| self.windows().any(|(labels, _)| labels.get(key) == Some(value));
-        let is_on_every = |key: &str| OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key);
+        let is_there = |(key, value): (&str, &str)| self.windows().any(|node| node.labels.get(key) == Some(value));
         selected.filter(|label| self.has_nodes() && !is_on_every(label.0) && !is_there(*label)).collect()
+    }
+
+    /// Returns what the required node affinity of the pod wants and the closest Windows node lacks, if no such node has it. Other rules
+    /// are about builds.
+    pub fn affinity_of_no_node(&self, pod: &PodSpec) -> Option<Vec<String>> {
+        let lacked = self.windows().map(|node| match affinity_obstacle(&pod.terms, &node.labels, &node.name) {
+            Some(Obstacle::Affinity(lacked)) => lacked,
+            _ => Vec::new(),
+        });
+        let closest = lacked.min_by_key(Vec::len)?;
+        let is_for_others = |expression: &String| is_on_every(expression.split(' ').next().unwrap_or_default());
+        (!closest.is_empty() && !closest.iter().any(is_for_others)).then_some(closest)
     }
 
     /// True if a Windows node is known.
@@ -505,11 +566,18 @@ impl Facts {
         self.pools.iter().any(|pool| pool.spec.wanted_taints().contains(taint))
     }
 
-    /// Returns the taints of the nodes that this pod selects whose toleration winpool adds to it, if it says that it is for Windows. If
-    /// no node is known, returns those that the pools want, if all of them add tolerations.
-    pub fn tolerated_by_winpool(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Taint> {
-        if self.has_nodes() {
-            return self.kinds_of(pod, class).flat_map(|kind| &kind.tolerated).cloned().collect();
+    /// Returns the tolerations that winpool adds to new pods of this workload. If no node is known: for the taints that the pools want,
+    /// if all of them add tolerations and the pod says that it is for Windows.
+    pub fn added_by_winpool(&self, workload: &WorkloadManifest<'_>) -> BTreeSet<Taint> {
+        let known_class = self.known_class(&workload.pod);
+        // It adds nothing to pods for which there is no node yet.
+        if let Some(added) = self.added.as_ref().filter(|_| self.kinds_of(&workload.pod, known_class).next().is_some())
+        {
+            return added.get(&key_of(workload)).into_iter().flatten().cloned().collect();
+        }
+        let has_class = workload.pod.runtime_class.is_none() || known_class.is_some();
+        if !has_class || Pod::from(workload).is_ignored || workload.pod.target(known_class) != Target::Windows {
+            return BTreeSet::new();
         }
         let wanted = |pool: &Arc<Pool>| -> BTreeSet<Taint> {
             keeping_off(pool).into_iter().filter(|taint| pool.spec.helps_with(taint)).collect()
@@ -563,8 +631,6 @@ struct NodeKind {
     while_held: BTreeSet<Taint>,
     /// The taints that a pool in dry run would add.
     previewed: BTreeSet<Taint>,
-    /// Those of all these taints whose toleration winpool adds to pods that say that they are for Windows.
-    tolerated: BTreeSet<Taint>,
     /// How its pool adds taints, or the pool in dry run if no other selects it.
     treatment: Option<Treatment>,
     /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
@@ -605,14 +671,11 @@ impl NodeKind {
         };
         if let Some(PoolEntry { pool, .. }) = policy.owner(&node.labels) {
             (kind.is_reported, kind.treatment) = (is_reported(pool), Some(Treatment::of(pool)));
-            let helped = kind.taints.union(&kind.finished).filter(|taint| pool.spec.helps_with(taint));
-            kind.tolerated = helped.cloned().collect();
         }
         if let Some(pool) = policy.previews(&node.labels).next() {
             let added = assess_as(node, Some(pool), policy, Consent::Given).plan.taints.map(|change| change.added);
             kind.previewed = keeping_off(&added.unwrap_or_default());
             kind.treatment = kind.treatment.or(Some(Treatment::of(pool)));
-            kind.tolerated.extend(kind.previewed.iter().filter(|taint| pool.spec.helps_with(taint)).cloned());
         }
         kind
     }
@@ -621,6 +684,11 @@ impl NodeKind {
     fn host(&self) -> Option<WindowsHost> {
         Some(WindowsHost { build: self.build?, runtime: self.runtime })
     }
+}
+
+/// True for labels of all Windows nodes, and for that of the build.
+fn is_on_every(key: &str) -> bool {
+    OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key)
 }
 
 /// Returns the taints with which a pool keeps pods off its nodes.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Toleration;
-use serde_json::Value;
 use winpool_core::api::{Effect, Taint, names};
 use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
 use winpool_core::windows::taint::SPELLINGS;
@@ -14,7 +13,7 @@ use crate::lint::facts::untolerated;
 use crate::lint::field::cel_list;
 use crate::lint::rejected;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
-use crate::pod::{ClassExt, Target};
+use crate::pod::ClassExt;
 use crate::remedy::{Edit, Remedy};
 use crate::system;
 
@@ -127,7 +126,7 @@ pub(super) const RULES: &[Rule] = &[
         "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
         SAY_WINDOWS,
         own(|subject, hits| {
-            if has_unknown_class(subject) || !subject.facts.may_be_on_linux(subject.pod) {
+            if subject.pod.node.is_some() || has_unknown_class(subject) || !subject.facts.may_be_on_linux(subject.pod) {
                 return;
             }
             let hit = Hit::at("nodeSelector");
@@ -283,6 +282,9 @@ fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let named = missing.iter().take(NAMED).map(|(key, value)| format!("{key}={value}"));
         let labels = named.collect::<Vec<_>>().join(" or ");
         hits.push(Hit::at("nodeSelector").saying(format!("no known Windows node has {labels}, which the pod selects")));
+    } else if let Some(lacked) = subject.facts.affinity_of_no_node(subject.pod) {
+        let message = format!("no known Windows node satisfies the required node affinity, {}", lacked.join(" and "));
+        hits.push(Hit::at("affinity.nodeAffinity").saying(message));
     }
 }
 
@@ -374,22 +376,10 @@ fn is_enforced(subject: &Subject<'_>) -> bool {
     treatments.iter().any(|treatment| treatment.is_enforced)
 }
 
-/// True if winpool ignores the object of this metadata.
-fn is_ignored(metadata: &Value) -> bool {
-    metadata["annotations"][names::IGNORE] == "true"
-}
-
-/// True if winpool adds the tolerations of all these taints to the pods. The operator reads neither images nor labels of nodes to
-/// see that a pod is for Windows.
+/// True if winpool adds the tolerations of all these taints to the pods.
 fn adds_tolerations(subject: &Subject<'_>, taints: &[Taint]) -> bool {
-    let Subject { workload, pod, class, facts, .. } = subject;
-    let known_class = facts.known_class(pod);
-    let has_class = pod.runtime_class.is_none() || known_class.is_some();
-    let tolerated = || facts.tolerated_by_winpool(pod, *class);
-    has_class
-        && !is_ignored(workload.metadata)
-        && pod.target(known_class) == Target::Windows
-        && taints.iter().all(|taint| tolerated().contains(taint))
+    let added = subject.facts.added_by_winpool(subject.workload);
+    taints.iter().all(|taint| added.contains(taint))
 }
 
 /// Returns the class that fits the pod, if its tolerations are all that the pod lacks.
@@ -431,10 +421,9 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
     let Subject { workload, facts, .. } = subject;
     let treatments = facts.treatments(subject.pod, subject.class);
-    let is_ignored = is_ignored(workload.own_metadata) || is_ignored(workload.metadata);
     if treatments.is_empty() || taints.iter().any(|taint| facts.is_on_a_node(taint)) {
         ""
-    } else if is_ignored || treatments.iter().any(|treatment| treatment.is_forced) {
+    } else if workload.is_ignored() || treatments.iter().any(|treatment| treatment.is_forced) {
         "; winpool does not wait for this DaemonSet before it adds the taint"
     } else if is_enforced(subject) {
         "; winpool holds the taint if the DaemonSet is older than the taint"

@@ -111,6 +111,13 @@ fn labels_that_only_nodes_of_the_version_have_pin_a_workload() {
     for spec in [of("both"), of("new"), of("none"), unsaid, json!({"nodeSelector": {"kubernetes.io/os": "windows"}})] {
         assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
     }
+    let mut nodes = [node("10.0.17763", &[], &[]), node("10.0.20348", &[], &[])];
+    nodes[0].object.name = "win-1".into();
+    let (named, facts) = (|name: &str| json!({"os": {"name": "windows"}, "nodeName": name}), Facts::of(&view(nodes)));
+    let change = "remove nodeName, or name one of the nodes of 10.0.20348";
+    let pin = format!("NodeName spec.template.spec.nodeName: win-1 -> {change}");
+    assert_eq!(pins(&named("win-1"), &facts, Some(20348)), [pin]);
+    assert_eq!(pins(&named("win-2"), &facts, Some(20348)), [""; 0]);
     let alone = Facts::of(&view([node("10.0.17763", &[], &[("group", "old")])]));
     assert_eq!(pins(&of("old"), &alone, None).len(), 1, "nodes of another version need the label first");
     let of_cloud = json!({"nodeSelector": {"kubernetes.azure.com/os-sku": "Windows2019"}});

@@ -9,11 +9,12 @@ use winpool_analysis::finding::Finding;
 use winpool_analysis::finding::Severity::{self, Error, Warning};
 use winpool_analysis::lint::Facts;
 use winpool_analysis::remedy::Rank;
-use winpool_analysis::view::{Known, View};
+use winpool_analysis::view::{Known, Reduced, View};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
 use winpool_core::node::NodeFields;
 
 use super::{broken, cluster, findings, manifests, node, running, seen, view, workload};
+use crate::common::now;
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 14] = [
@@ -165,10 +166,13 @@ fn the_taints_of_a_node_are_those_that_the_operator_leaves_there() {
 }
 
 /// The severity and consequence of the finding about a toleration that is missing.
-fn verdict(kind: &str, spec: &Value, facts: &Facts) -> (Severity, Consequence) {
-    let found = findings(&workload(kind, spec), facts);
+fn verdict(object: &Value, mut view: View) -> (Severity, Consequence) {
+    view.written.add(None, Reduced::from(object.clone()));
+    let mut facts = Facts::of(&view);
+    facts.add_tolerations(&view, now());
+    let found = findings(object, &facts);
     let of_toleration = |found: &&Finding| found.rule.ends_with("toleration-missing");
-    let found = found.iter().find(of_toleration).unwrap_or_else(|| panic!("{spec:#}: {found:?}"));
+    let found = found.iter().find(of_toleration).unwrap_or_else(|| panic!("{object:#}: {found:?}"));
     assert_eq!(found.message.ends_with(" adds the toleration to each new pod"), found.severity == Warning);
     (found.severity, found.consequence)
 }
@@ -177,39 +181,48 @@ fn verdict(kind: &str, spec: &Value, facts: &Facts) -> (Severity, Consequence) {
 fn a_toleration_that_winpool_adds_is_no_error() {
     let (error, warning) = ((Error, Pending), (Warning, Note));
     let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
-    let on = |taints: &[&str], pool: &Value| cluster(&[("10.0.20348", taints)], from_ref(pool), &[]);
-    let without_nodes = |pool: &Value| cluster(&[], from_ref(pool), &[]);
+    let on = |taints: &[&str], pool: &Value| manifests(&[("10.0.20348", taints)], from_ref(pool), &[]);
+    let without_nodes = |pool: &Value| manifests(&[], from_ref(pool), &[]);
     let (default, only) = (json!({}), json!({"taintPolicy": "TaintOnly"}));
     let dry = json!({"mode": "DryRun"});
-    for (facts, expected) in [
-        (on(&[], &default), warning),
-        (on(TAINT, &default), warning),
-        (on(&[], &dry), warning),
-        (without_nodes(&default), warning),
+    let views: [(&dyn Fn() -> View, _); 13] = [
+        (&|| on(&[], &default), warning),
+        (&|| on(TAINT, &default), warning),
+        (&|| on(&[], &dry), warning),
+        (&|| without_nodes(&default), warning),
         // A pool in dry run adds no toleration for a taint that is there.
-        (on(TAINT, &dry), error),
-        (on(&[], &only), error),
-        (on(TAINT, &only), error),
-        (without_nodes(&only), error),
-        (cluster(&[], &[default.clone(), only], &[]), error),
-        (cluster(&[("10.0.20348", TAINT)], &[], &[]), error),
+        (&|| on(TAINT, &dry), error),
+        (&|| on(&[], &only), error),
+        (&|| on(TAINT, &only), error),
+        (&|| without_nodes(&only), error),
+        (&|| manifests(&[], &[default.clone(), only.clone()], &[]), error),
+        (&|| manifests(&[("10.0.20348", TAINT)], &[], &[]), error),
         // A node of no pool, and a taint that does not mark Windows nodes.
-        (on(TAINT, &json!({"nodeSelector": {"team": "b"}})), error),
-        (on(&["team=a:NoSchedule"], &default), error),
-        (on(&["os=windows:NoExecute"], &default), error),
-    ] {
-        assert_eq!(verdict("Deployment", &intolerant, &facts), expected, "{facts:#?}");
+        (&|| on(TAINT, &json!({"nodeSelector": {"team": "b"}})), error),
+        (&|| on(&["team=a:NoSchedule"], &default), error),
+        (&|| on(&["os=windows:NoExecute"], &default), error),
+    ];
+    for (index, (view, expected)) in views.into_iter().enumerate() {
+        let of = |kind: &str| verdict(&workload(kind, &intolerant), view());
+        assert_eq!(of("Deployment"), expected, "{index}");
         if expected == warning {
-            assert_eq!(verdict("DaemonSet", &intolerant, &facts), error, "{facts:#?}");
+            assert_eq!(of("DaemonSet"), error, "{index}");
         }
     }
     // Only its image says that the pod is for Windows, which winpool does not read.
     let by_image = json!({"containers": [{"image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
-    assert_eq!(verdict("Deployment", &by_image, &on(TAINT, &default)), error);
+    assert_eq!(verdict(&workload("Deployment", &by_image), on(TAINT, &default)), error);
+    // Only Windows nodes are of this group.
+    let of_group = |group: &str| {
+        let mut view = on(&[], &default);
+        view.nodes.add(node("10.0.17763", &[], &[("agentpool", "win")]));
+        let pod = json!({"nodeSelector": {"agentpool": group}, "containers": [{"image": "app:ltsc2019"}]});
+        verdict(&workload("Deployment", &pod), view)
+    };
+    assert_eq!((of_group("win"), of_group("none")), (warning, error));
     let mut ignored = workload("Deployment", &intolerant);
     ignored["spec"]["template"]["metadata"]["annotations"]["winpool.dev/ignore"] = json!("true");
-    let found = findings(&ignored, &on(TAINT, &default));
-    assert_eq!((found[0].rule.as_str(), found[0].severity), ("toleration-missing", Error));
+    assert_eq!(verdict(&ignored, on(TAINT, &default)), error);
 }
 
 /// The remedy for a class that does not exist.
@@ -468,10 +481,16 @@ fn only_the_nodes_whose_labels_a_workload_selects_count() {
     let required = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [not_in]}]}}});
     let by_affinity =
         with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "affinity", required);
+    let of_zone = json!({"key": "zone", "operator": "In", "values": ["b"]});
+    let mut elsewhere = by_affinity.clone();
+    elsewhere["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchExpressions"] =
+        json!([of_zone]);
     for (kind, spec, expected) in [
         ("Deployment", of("a"), &[][..]),
         ("DaemonSet", of("a"), &[]),
         ("DaemonSet", by_affinity, &[]),
+        // No node has this label.
+        ("Deployment", elsewhere, &["selector-without-node"]),
         ("Deployment", of("b"), &["toleration-missing"]),
         ("DaemonSet", of("b"), &["daemon-set-toleration-missing"]),
         ("Deployment", with(of("c"), "tolerations", json!([])), &[]),

@@ -11,7 +11,7 @@ use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::{Sign, can_run, runs};
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
-use crate::pod::{ClassExt, Container, isolation_with, path_of};
+use crate::pod::{ClassExt, Container, Target, isolation_with, path_of};
 use crate::remedy::{Edit, Remedy};
 
 pub(in crate::lint) const RULES: &[Rule] = &[
@@ -54,7 +54,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
     rule(
         "image-build-mismatch",
         Judgement(Error, Fails),
-        Scope::Windows,
+        Scope::AnyWindows,
         "containers[*].image",
         "the image does not start on hosts of the build that the pod selects",
         "use an image of the same build, or another class or selector",
@@ -187,10 +187,14 @@ fn tagged<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, Bui
 /// Reports the images that no build which the pod selects runs or, with `of_containerd`, that it runs only with a
 /// newer containerd than is known of its nodes.
 fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
+    // If only an image says that the pod is for Windows, it may be on nodes of any build, unless its author names one.
+    if subject.target != Target::Windows && subject.pod.node.is_none() {
+        return;
+    }
     // Another label may select nodes of one build too.
     let by_label = || {
         let builds = subject.facts.builds_of(subject.pod, subject.class);
-        (builds.len() == 1 && subject.pod.node.is_none()).then_some(builds)
+        (builds.len() == 1).then_some(builds)
     };
     let hosts = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()).or_else(by_label);
     let Some(hosts) = hosts else { return };

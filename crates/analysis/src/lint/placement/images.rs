@@ -78,7 +78,7 @@ fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Containe
 /// Returns the Windows nodes on which the pod can be scheduled or, if no nodes are known, one node of each build that
 /// the pod selects. Empty if no image is known.
 fn hosts(subject: &Subject<'_>) -> Vec<Host> {
-    let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none() || subject.pod.node.is_some();
+    let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none();
     let is_known = known_images(subject).next().is_some();
     if is_open || !is_known {
         return Vec::new();
