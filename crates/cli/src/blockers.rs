@@ -25,6 +25,7 @@ use crate::registry::Registry;
 
 use super::assume::Assume;
 use super::by::Grouping;
+use super::forecast::now;
 use super::gaps::{notes_text, show_unlisted};
 use super::located::{About, Located, groups};
 use super::output::{self, BOLD, DIM, GOOD, Text};
@@ -125,6 +126,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Seen { mut view, mut gaps } = arguments.read().await?;
     let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
+    facts.read_workloads(&view, now());
     gaps.in_registries = resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
     let workloads_are_known = arguments.origin.files.is_empty() || !view.written.is_empty();
     let mut report = report(&view, &facts, &arguments, workloads_are_known);

@@ -121,7 +121,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Seen { mut view, mut gaps } = read(&arguments).await?;
     let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
-    facts.add_tolerations(&view, now());
+    facts.read_workloads(&view, now());
     facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
     let report = live::during("checking workloads", || report(&view, &facts, &arguments, assumed));
     gaps.in_registries = report.has_unknown_images;

@@ -145,7 +145,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let images = arguments.resolve.images(|| view.written.images()).await?;
     gaps.in_registries = images.has_unknown();
     let mut facts = Facts::of(&view);
-    facts.add_tolerations(&view, now());
+    facts.read_workloads(&view, now());
     facts.add_images(images.clone());
     let moves = arguments.moves(&view, &facts, given, images).await?;
     let mut found = live::during("checking workloads", || fixes(&view, &facts, &arguments.choice(), &moves));

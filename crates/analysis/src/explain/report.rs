@@ -211,7 +211,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
 
 fn facts(view: &View, images: Images, now: Now) -> Facts {
     let mut facts = Facts::of(view);
-    facts.add_tolerations(view, now);
+    facts.read_workloads(view, now);
     facts.add_images(images);
     facts
 }

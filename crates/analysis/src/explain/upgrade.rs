@@ -43,14 +43,15 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let planned = Facts::with_planned_classes(&view).classes().keys().cloned().collect();
     let assumed = assume(&mut view, assumptions)?;
     let mut facts = Facts::with_planned_classes(&view);
-    facts.add_images(images);
+    facts.add_images(images.clone());
     let ended_pods = view.pods.known().zip(view.hosts()).map(|(pods, hosts)| ended::ended(pods, &hosts, &assumed));
     let notes = notes(&view);
     let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
     let unread = mem::take(&mut view.unread);
-    let mut scenario = Scenario::new(&before, view, &assumed, facts.images(), now);
-    let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
+    let mut scenario = Scenario::new(&before, view, &assumed, &images, now);
     let subjects = subjects(&scenario.now, &started, &scenario.present());
+    facts.group(subjects.iter().map(|subject| &subject.template.spec));
+    let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
     let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
     scenario.asked = asked;
     let stages = scenario.stages();

@@ -6,6 +6,7 @@ mod gmsa;
 mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Toleration;
@@ -34,6 +35,7 @@ use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
+use crate::verdict::{Asked, Group, one_of_each};
 use crate::view::{Known, Node, SeenNode, View, after, changed_pool, lacks_handler, relabelled};
 use crate::workload::WorkloadManifest;
 
@@ -53,6 +55,8 @@ struct WindowsNode {
     labels: Labels,
     /// Its version and container runtime, if the version is known.
     host: Option<Host>,
+    /// The number of nodes that are like it.
+    number: usize,
 }
 
 impl WindowsNode {
@@ -76,7 +80,8 @@ pub struct Facts {
     pools: Vec<Arc<Pool>>,
     /// The Windows nodes.
     nodes: Known<BTreeMap<NodeKind, Vec<WindowsNode>>>,
-    other_nodes: Vec<Labels>,
+    /// Names and labels of the other nodes.
+    other_nodes: Vec<(String, Labels)>,
     /// The classes among them that do not exist yet, with the pool that creates each.
     to_come: BTreeMap<String, Arc<Pool>>,
     /// The classes that only a pool in dry run would create. A workload that named one would get no pods.
@@ -132,7 +137,7 @@ impl Facts {
             for SeenNode { object, handlers, .. } in nodes {
                 let mut node = object.node.clone();
                 if !node.is_windows() {
-                    other_nodes.push(node.labels);
+                    other_nodes.push((object.name.to_string(), node.labels));
                     continue;
                 }
                 if let Some(build) = node.windows_build() {
@@ -145,6 +150,7 @@ impl Facts {
                     name: object.name.to_string(),
                     labels: node.labels,
                     host,
+                    number: 1,
                 });
             }
             kinds
@@ -238,22 +244,39 @@ impl Facts {
         (!violations.is_empty()).then(|| (enforced.level(), violations))
     }
 
-    /// Adds which tolerations the operator adds to new pods of the workloads when pools in dry run are enforced.
-    pub fn add_tolerations(&mut self, view: &View, now: Now) {
-        if !self.has_nodes() || self.pools.is_empty() {
+    /// Reads the workloads of the view, which are those that rules are asked about: what they ask of nodes, and which tolerations the
+    /// operator adds to their new pods when pools in dry run are enforced.
+    pub fn read_workloads(&mut self, view: &View, now: Now) {
+        if !self.has_nodes() {
             return;
-        }
-        let mut snapshot = Snapshot::without_workloads(view, now);
-        for pool in &mut snapshot.pools {
-            *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
         }
         let (mut keys, mut new) = (Vec::new(), Vec::new());
         view.written.each(|_, workload| {
             keys.push(key_of(workload));
             new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
         });
-        let added = Simulation::new(snapshot).added_tolerations(new);
-        self.added = Some(Arc::new(keys.into_iter().zip(added).collect()));
+        self.group(new.iter().map(|(pod, _)| &pod.spec));
+        if !self.pools.is_empty() {
+            let mut snapshot = Snapshot::without_workloads(view, now);
+            for pool in &mut snapshot.pools {
+                *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
+            }
+            let added = Simulation::new(snapshot).added_tolerations(new);
+            self.added = Some(Arc::new(keys.into_iter().zip(added).collect()));
+        }
+    }
+
+    /// Keeps one node of those that these pods cannot tell apart. Rules are then asked about no other pods.
+    pub fn group<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodSpec>) {
+        let asked = Asked::by(pods).with_classes(self.classes.values());
+        for nodes in self.nodes.known_mut().into_iter().flat_map(BTreeMap::values_mut) {
+            let alike = nodes.iter().map(|node| format!("{:?}", (asked.of(&node.name, &node.labels), &node.host)));
+            let groups = one_of_each(alike);
+            let one = |group: Group| Some(WindowsNode { number: group.nodes, ..nodes.get(group.index)?.clone() });
+            *nodes = groups.into_iter().filter_map(one).collect();
+        }
+        let mut seen = BTreeSet::new();
+        self.other_nodes.retain(|(name, labels)| seen.insert(format!("{:?}", asked.of(name, labels))));
     }
 
     /// Adds the platforms of images, as registries report them.
@@ -268,7 +291,7 @@ impl Facts {
 
     /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.windows().filter_map(|node| node.host.as_ref())
+        self.windows().filter_map(|node| Some(repeat_n(node.host.as_ref()?, node.number))).flatten()
     }
 
     /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
@@ -278,7 +301,8 @@ impl Facts {
         let is_open = |kind: &NodeKind| untolerated(tolerations, &kind.taints).is_empty();
         let hosts = self.kinds().flat_map(|(kind, nodes)| {
             let selected = nodes.iter().filter(|node| node.is_for(pod, class));
-            selected.filter_map(move |node| Some((is_open(kind), node.host.as_ref()?)))
+            let hosts = selected.filter_map(|node| Some(repeat_n(node.host.as_ref()?, node.number))).flatten();
+            hosts.map(move |host| (is_open(kind), host))
         });
         let (open, closed): (Vec<_>, Vec<_>) = hosts.partition(|(is_open, _)| *is_open);
         let found = if open.is_empty() { closed } else { open };
@@ -379,7 +403,9 @@ impl Facts {
     pub fn may_be_on_linux(&self, pod: &PodSpec) -> bool {
         let class = self.meant_class(pod);
         let selects_all = pod.node_selector.is_empty() && pod.terms.is_empty();
-        selects_all || self.other_nodes.is_empty() || self.other_nodes.iter().any(|labels| selects(pod, class, labels))
+        selects_all
+            || self.other_nodes.is_empty()
+            || self.other_nodes.iter().any(|(_, labels)| selects(pod, class, labels))
     }
 
     /// Returns the system of the nodes that the pod selects, if these are of one system.
@@ -390,7 +416,7 @@ impl Facts {
     /// Returns the labels of each node, and true for a Windows node.
     fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
         let windows = self.windows().map(|node| (true, &node.labels));
-        windows.chain(self.other_nodes.iter().map(|labels| (false, labels)))
+        windows.chain(self.other_nodes.iter().map(|(_, labels)| (false, labels)))
     }
 
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
@@ -444,7 +470,7 @@ impl Facts {
         let mut builds = BTreeMap::new();
         for (kind, nodes) in self.kinds() {
             if let Some(build) = kind.build {
-                *builds.entry(build).or_default() += nodes.len();
+                *builds.entry(build).or_default() += nodes.iter().map(|node| node.number).sum::<usize>();
             }
         }
         builds

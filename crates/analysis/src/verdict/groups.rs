@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::api::names;
+use winpool_core::labels::Labels;
 use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS};
 
 use crate::pod::PodSpec;
@@ -63,16 +64,18 @@ impl Asked {
         self
     }
 
+    /// Returns the name of the node, if a pod asks for it, and the labels that pods ask for.
+    pub fn of<'n>(&self, name: &'n str, labels: &'n Labels) -> (Option<&'n str>, Labels) {
+        let hostname = labels.get(HOSTNAME).unwrap_or_default();
+        let is_named = self.names.contains(name) || self.names.contains(hostname);
+        let keys = self.keys.iter().map(String::as_str).chain(is_named.then_some(HOSTNAME));
+        (is_named.then_some(name), keys.filter_map(|key| Some((key, labels.get(key)?))).collect())
+    }
+
     /// Returns what distinguishes the node, as text that is equal for equal nodes.
     pub fn group(&self, node: &Node) -> String {
-        let hostname = node.labels.get(HOSTNAME).unwrap_or_default();
-        let is_named = self.names.contains(&node.name) || self.names.contains(hostname);
-        let keys = self.keys.iter().map(String::as_str).chain(is_named.then_some(HOSTNAME));
-        let labels = keys.filter_map(|key| Some((key, node.labels.get(key)?)));
-        let mut asked = Node { labels: labels.collect(), ..node.clone() };
-        if !is_named {
-            asked.name.clear();
-        }
+        let (name, labels) = self.of(&node.name, &node.labels);
+        let mut asked = Node { name: name.unwrap_or_default().to_owned(), labels, ..node.clone() };
         asked.allocatable.retain(|resource, _| self.resources.contains(resource));
         format!("{asked:?}")
     }

@@ -169,7 +169,7 @@ fn the_taints_of_a_node_are_those_that_the_operator_leaves_there() {
 fn verdict(object: &Value, mut view: View) -> (Severity, Consequence) {
     view.written.add(None, Reduced::from(object.clone()));
     let mut facts = Facts::of(&view);
-    facts.add_tolerations(&view, now());
+    facts.read_workloads(&view, now());
     let found = findings(object, &facts);
     let of_toleration = |found: &&Finding| found.rule.ends_with("toleration-missing");
     let found = found.iter().find(of_toleration).unwrap_or_else(|| panic!("{object:#}: {found:?}"));

@@ -101,7 +101,7 @@ pub(super) async fn why_workload(
     };
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
-    around.facts.add_tolerations(&around.view, forecast::now());
+    around.facts.read_workloads(&around.view, forecast::now());
     around.add_tolerations(kind, &mut workload, &pods);
     let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
     let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);

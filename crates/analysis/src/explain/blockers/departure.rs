@@ -113,10 +113,10 @@ pub fn evidence(
         return Some(Evidence::HostProcess);
     }
     let images = images(pod);
-    let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
     let runs = |build: Build| facts.runs(isolation, build, target) == Runs::Yes;
     let of_image = |name: &&str| match facts.images().sign(name)? {
         Sign::Registry(_) => {
+            let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
             let moved = moved(name, target, &hosts, isolation, facts.images());
             matches!(moved, Some(Move::SameTag(_))).then_some(Evidence::Registry)
         }
