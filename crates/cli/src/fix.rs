@@ -113,7 +113,7 @@ impl Arguments {
             } else {
                 Seen::everything_with(files, stream, version)?
             };
-            moves.for_upgrade(upgrade(seen.view, &self.assume.assume, images, now())?, view);
+            moves.for_upgrade(upgrade(seen.view, &self.assume.assume, &images, now())?, view);
         }
         Ok(moves)
     }

@@ -93,7 +93,7 @@ async fn rehearse(
     gaps: &mut Gaps,
 ) -> Result<Outcome, Error> {
     let images = images_of_templates(&view, resolve, gaps).await?;
-    let work = || upgrade(view, &assume.assume, images, now());
+    let work = || upgrade(view, &assume.assume, &images, now());
     let upgrade = live::during("computing what happens to workloads", work)?;
     output::print(common.output.format, &upgrade, || super::upgrade::text(&upgrade))?;
     Ok(if upgrade.is_harmless() { Outcome::Done } else { Outcome::Pending })

@@ -7,8 +7,9 @@ use std::time::Instant;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::jiff::Timestamp;
 use winpool::view;
-use winpool_analysis::explain::upgrade::{PodOutcome, Upgrade, UpgradedWorkload, upgrade};
+use winpool_analysis::explain::upgrade::{Upgrade, UpgradedWorkload, upgrade};
 use winpool_analysis::image::Images;
+use winpool_analysis::verdict::PodOutcome;
 use winpool_core::plan::Now;
 use winpool_e2e::prelude::*;
 
@@ -105,7 +106,7 @@ async fn predict(harness: &Harness) -> Upgrade {
     let view = view::decisions(&harness.client).await.unwrap().view;
     let assumption = "kubernetes.azure.com/agentpool=win:2025".parse().unwrap();
     let now = Now { instant: Instant::now(), time: Timestamp::now() };
-    upgrade(view, &[assumption], Images::default(), now).unwrap()
+    upgrade(view, &[assumption], &Images::default(), now).unwrap()
 }
 
 fn of<'u>(predicted: &'u Upgrade, name: &str) -> &'u UpgradedWorkload {

@@ -38,7 +38,7 @@ const STRAY: &str = "see winpool why: today it can be scheduled on a node on whi
 ///
 /// # Errors
 /// Fails if an assumption selects no node or a node of another system, or if a node gets two versions.
-pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: Now) -> Result<Upgrade, AssumeError> {
+pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now: Now) -> Result<Upgrade, AssumeError> {
     let (before, started) = (view.nodes.known().cloned().unwrap_or_default(), view.started());
     let planned = Facts::with_planned_classes(&view).classes().keys().cloned().collect();
     let assumed = assume(&mut view, assumptions)?;
@@ -48,7 +48,7 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let notes = notes(&view);
     let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
     let unread = mem::take(&mut view.unread);
-    let mut scenario = Scenario::new(&before, view, &assumed, &images, now);
+    let mut scenario = Scenario::new(&before, view, &assumed, images, now);
     let subjects = subjects(&scenario.now, &started, &scenario.present());
     facts.group(subjects.iter().map(|subject| &subject.template.spec));
     let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
