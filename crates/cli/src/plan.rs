@@ -42,7 +42,7 @@ const NAMED: usize = 20;
 ///
 /// Reads the cluster, or only manifests with -f: WindowsPools, Nodes, RuntimeClasses and Pods, such as the output of
 /// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
-/// change. With --assume it shows what an upgrade does to workloads: with the nodes of today, while nodes change one after the
+/// change. It names the workloads whose new pods then run elsewhere or no more. With --assume it shows what an upgrade does to workloads: with the nodes of today, while nodes change one after the
 /// other, and after the last one. Exit code 0: nothing to do; 2: changes are pending, a taint is held, a pool has a problem, you may
 /// not list what the answer needs, a registry did not answer, or with --assume a workload is not read or does not run all the time,
 /// or a pod is lost; 1: an error, or a part of the manifests cannot be read.
