@@ -7,9 +7,11 @@ use std::time::Instant;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::jiff::Timestamp;
 use winpool::view;
+use winpool_analysis::explain::forecast::{WorkloadForecast, forecast_of};
 use winpool_analysis::explain::upgrade::{Upgrade, UpgradedWorkload, upgrade};
 use winpool_analysis::image::Images;
 use winpool_analysis::verdict::PodOutcome;
+use winpool_analysis::view::Known;
 use winpool_core::plan::Now;
 use winpool_e2e::prelude::*;
 
@@ -71,14 +73,18 @@ async fn lands_on(harness: &Harness, name: &str, kind: &str) -> BTreeSet<String>
 
 /// Creates the workloads again under another name, and returns the nodes on which each lands. A class that does not
 /// exist yet gives no pods.
-async fn land(harness: &Harness, moment: &str) -> Vec<(&'static str, BTreeSet<String>)> {
+async fn land(
+    harness: &Harness,
+    moment: &str,
+    workloads: Vec<(&'static str, &'static str, Value)>,
+) -> Vec<(&'static str, BTreeSet<String>)> {
     let classes = harness.classes().list(&ListParams::default()).await.unwrap();
     let has_class = |spec: &Value| {
         let wanted = spec["runtimeClassName"].as_str();
         wanted.is_none_or(|wanted| classes.iter().any(|class| class.name_any() == wanted))
     };
     let mut landed = Vec::new();
-    for (name, kind, spec) in workloads() {
+    for (name, kind, spec) in workloads {
         let copy = format!("{name}-{moment}");
         if !has_class(&spec) {
             landed.push((name, BTreeSet::new()));
@@ -102,11 +108,14 @@ fn expected(runs: PodOutcome, old: &[&str], new: &[&str]) -> BTreeSet<String> {
     nodes.into_iter().map(str::to_owned).collect()
 }
 
+fn now() -> Now {
+    Now { instant: Instant::now(), time: Timestamp::now() }
+}
+
 async fn predict(harness: &Harness) -> Upgrade {
     let view = view::decisions(&harness.client).await.unwrap().view;
     let assumption = "kubernetes.azure.com/agentpool=win:2025".parse().unwrap();
-    let now = Now { instant: Instant::now(), time: Timestamp::now() };
-    upgrade(view, &[assumption], &Images::default(), now).unwrap()
+    upgrade(view, &[assumption], &Images::default(), now()).unwrap()
 }
 
 fn of<'u>(predicted: &'u Upgrade, name: &str) -> &'u UpgradedWorkload {
@@ -174,7 +183,7 @@ async fn an_upgrade_goes_as_plan_predicts() {
             settled(&harness, i64::try_from(upgraded).unwrap()).await;
         }
         let (new, old) = NODES.split_at(upgraded);
-        for (name, landed) in land(&harness, moment).await {
+        for (name, landed) in land(&harness, moment, workloads()).await {
             let workload = of(&predicted, name);
             let runs = match moment {
                 "now" => workload.now,
@@ -215,4 +224,51 @@ async fn changes_help(harness: &Harness, predicted: &Upgrade) {
     // The API server takes the patches as they are.
     merge(&deployments, "sku", patch("sku")).await;
     merge(&sets, "agent", patch("agent")).await;
+}
+
+#[tokio::test]
+async fn new_pods_go_where_plan_says() {
+    let harness = Harness::with_nodes([SimulatedNode::linux()]).await;
+    for name in ["win-1", "win-2"] {
+        harness.join_node(SimulatedNode::server_2022(name)).await;
+        harness.cluster().node_ready(name).await.unwrap();
+    }
+    let spec = json!({"taintPolicy": "TaintOnly"});
+    harness.apply_pool(spec.clone()).await;
+    let windows = json!({"kubernetes.io/os": "windows"});
+    let tolerations = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+    let linux = json!({"containers": [{"name": "c", "image": "nginx"}]});
+    let workloads = || {
+        vec![
+            ("plain", "Deployment", linux.clone()),
+            ("everywhere", "DaemonSet", linux.clone()),
+            ("windows", "Deployment", json!({"nodeSelector": windows})),
+            ("agent", "DaemonSet", json!({"nodeSelector": windows})),
+            ("tolerant", "Deployment", json!({"nodeSelector": windows, "tolerations": tolerations})),
+            ("class", "Deployment", json!({"runtimeClassName": "windows-2022"})),
+        ]
+    };
+    for (name, kind, spec) in workloads() {
+        harness.apply(workload_named(name, kind, spec)).await;
+    }
+    let before = land(&harness, "before", workloads()).await;
+    let mut view = view::decisions(&harness.client).await.unwrap().view;
+    // Simulated kubelets start every image. That a pod has started on Windows is no history here.
+    view.pods = Known::Complete(Vec::new());
+    let predicted = forecast_of(view, &Images::default(), now()).forecast.workloads;
+    let of = |name: &str| predicted.iter().find(|workload| workload.object.name == name);
+    let after = |name| of(name).map(|WorkloadForecast { now, after, nodes_after, .. }| (*now, *after, *nodes_after));
+    assert_eq!(after("plain"), Some((PodOutcome::MayNotStart, PodOutcome::Runs, 1)), "{predicted:#?}");
+    assert_eq!(
+        (after("tolerant"), after("windows").map(|it| it.1)),
+        (None, Some(PodOutcome::NoNode)),
+        "{predicted:#?}"
+    );
+
+    let _operator = harness.operator().await;
+    harness.apply_until_ready(spec).await;
+    for ((name, before), (_, landed)) in before.into_iter().zip(land(&harness, "after", workloads()).await) {
+        let expected = after(name).map_or(before.len(), |(_, _, nodes)| nodes);
+        assert_eq!(landed.len(), expected, "{name}: {before:?} {landed:?} {predicted:#?}");
+    }
 }

@@ -65,8 +65,8 @@ pub(super) fn changed(
 ) -> Vec<WorkloadForecast> {
     let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
     let asked = asked.with_classes(before.classes.values().chain(after.classes.values()));
-    let alike = before.nodes.iter().zip(&after.nodes).map(|(now, then)| (asked.group(now), asked.group(then)));
-    let groups = one_of_each(alike);
+    let nodes = before.nodes.iter().zip(&after.nodes).zip(&with_held.nodes);
+    let groups = one_of_each(nodes.map(|((now, then), held)| [now, then, held].map(|node| asked.group(node))));
     let [before, after, with_held] = [before, after, with_held].map(|cluster| cluster.with_one_of_each(&groups));
     let number = |verdict: &Verdict<'_>| {
         let takes = |on: &OnNode| on.is_possible() && on.starts != Some(false) && verdict.refused.is_none();
