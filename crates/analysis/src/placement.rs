@@ -106,7 +106,7 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     found.extend(selector.filter(|(key, value)| node.labels.get(key) != Some(value)).map(|(key, value)| {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: node.labels.get(key).map(str::to_owned) }
     }));
-    found.extend(affinity_obstacle(&spec.terms, &node.labels, &node.name));
+    found.extend(lacked_affinity(&spec.terms, &node.labels, &node.name).map(Obstacle::Affinity));
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", Effect::NoSchedule);
     if node.is_cordoned && !tolerate(&spec.tolerations, &unschedulable) {
         found.push(Obstacle::Unschedulable);
@@ -121,12 +121,13 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     found
 }
 
-/// Returns the obstacle if none of these terms of a required node affinity matches the node.
-pub fn affinity_obstacle(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> Option<Obstacle> {
+/// Returns the expressions that do not match, of the first term that is not empty, if no term of a required node affinity matches
+/// the node.
+pub fn lacked_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> Option<Vec<String>> {
     let failing = |term| failing_expressions(term, labels, name);
     let failures: Option<Vec<Vec<String>>> = terms.iter().map(failing).collect();
     let first = terms.iter().position(|term| !is_empty(term)).unwrap_or_default();
-    failures?.into_iter().nth(first).map(Obstacle::Affinity)
+    failures?.into_iter().nth(first)
 }
 
 /// Returns the extended resources that the node lacks. The usage of other pods is not known here.

@@ -195,7 +195,7 @@ impl From<&WorkloadManifest<'_>> for Pod {
 }
 
 /// True if winpool ignores the object of this metadata.
-fn is_ignored(metadata: &Value) -> bool {
+pub(crate) fn is_ignored(metadata: &Value) -> bool {
     metadata["annotations"][names::IGNORE] == "true"
 }
 

@@ -13,6 +13,7 @@ use winpool_analysis::finding::Finding;
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check_images, check_spread};
+use winpool_analysis::verdict::Asked;
 use winpool_analysis::view::{Known, Placed, View, Workload, changed_pool};
 use winpool_client::terminal::{self, Outcome, some};
 use winpool_core::plan::classes::runtime_class::owner;
@@ -73,7 +74,7 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let mut facts = Facts::with_planned_classes(&view);
-    facts.group(templates(&view).map(|(_, workload)| &workload.template));
+    facts.group(&Asked::by(templates(&view).map(|(_, workload)| &workload.template)));
     let spread = spread_note(&view, &facts);
     facts.add_images(images);
     let image_notes = if resolve.is_wanted() { image_notes(&view, &facts) } else { Vec::new() };
@@ -153,8 +154,7 @@ fn image_notes(view: &View, facts: &Facts) -> Vec<String> {
 
 /// Names the workloads whose pods stay Pending because of the taints, although they are not for Windows.
 fn spread_note(view: &View, facts: &Facts) -> Option<String> {
-    let spread = templates(view).filter(|(_, workload)| workload.template.spreads_over_tainted_nodes);
-    let found = spread.filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), facts));
+    let found = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), facts));
     let found: Vec<Finding> = found.collect();
     let names: Vec<String> = found.iter().map(|found| found.object.to_string()).collect();
     let Finding { message, remedy, .. } = found.first()?;

@@ -82,7 +82,7 @@ fn pods_have_to_tolerate_the_taint_in_the_spelling_that_the_nodes_have() {
         "the pod does not tolerate the taints of any Windows node that it selects: os=Win2019:NoSchedule; the pod tolerates \
          os=windows-2019, another spelling"
     );
-    // No pool wants this taint, and it is no known spelling: winpool adds the toleration of the taint that its pool wants, and no other.
+    // winpool adds no toleration of a taint that no pool wants and whose spelling it does not know.
     let helped = answer(&["plan"], &with(&["windows-2019"]));
     assert_eq!(helped["summary"]["pools"][0]["helped"].as_array().map(Vec::len), Some(1), "{helped}");
     let node = answer(&["why", "node/win"], &with(&[]));

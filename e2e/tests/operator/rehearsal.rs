@@ -253,7 +253,7 @@ async fn new_pods_go_where_plan_says() {
     }
     let before = land(&harness, "before", workloads()).await;
     let mut view = view::decisions(&harness.client).await.unwrap().view;
-    // Simulated kubelets start every image. That a pod has started on Windows is no history here.
+    // Simulated kubelets start every image, so a pod that has started on Windows proves nothing.
     view.pods = Known::Complete(Vec::new());
     let predicted = forecast_of(view, &Images::default(), now()).forecast.workloads;
     let of = |name: &str| predicted.iter().find(|workload| workload.object.name == name);

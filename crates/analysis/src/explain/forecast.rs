@@ -60,9 +60,7 @@ impl ForecastOutcome {
 /// Returns the changes that the operator would make to the cluster of this view, and what they change for new pods once no taint is
 /// held any more.
 pub fn forecast_of(view: View, images: &Images, now: Now) -> ForecastOutcome {
-    let classes = view.classes.known().into_iter().flatten().map(|class| (class.name_any(), Class::from(&**class)));
-    let classes = classes.collect();
-    let there = view.hosts().map(|nodes| Cluster { nodes, classes, images });
+    let there = view.hosts().map(|nodes| Cluster { nodes, classes: view.class_fields(), images });
     let started = view.started();
     let snapshot = Snapshot::of(view, now);
     let mut outcome = forecast(snapshot.clone());

@@ -29,10 +29,7 @@ pub fn remedy(
         return None;
     }
     let after = |change: Option<&Remedy>| {
-        let mut snapshot = Snapshot::without_workloads(view, now);
-        for pool in &mut snapshot.pools {
-            *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
-        }
+        let mut snapshot = Snapshot::without_workloads(view, now).enforced();
         if let Some(change) = change {
             apply(change, &mut snapshot.pools);
         }

@@ -50,10 +50,9 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now:
     let unread = mem::take(&mut view.unread);
     let mut scenario = Scenario::new(&before, view, &assumed, images, now);
     let subjects = subjects(&scenario.now, &started, &scenario.present());
-    facts.group(subjects.iter().map(|subject| &subject.template.spec));
+    scenario.asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
+    facts.group(&scenario.asked);
     let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
-    let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
-    scenario.asked = asked;
     let stages = scenario.stages();
     let mut changes = PoolChanges::new(&scenario);
     let mut workloads = Vec::new();

@@ -10,7 +10,6 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Toleration;
-use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::api::{Mode, Taint, TaintPolicy, names};
 use winpool_core::labels::Labels;
@@ -30,13 +29,13 @@ use winpool_core::windows::{Build, ContainerRuntime};
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
-use crate::placement::{Obstacle, affinity_obstacle, selects};
+use crate::placement::{lacked_affinity, selects};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
 use crate::verdict::{Asked, Group, one_of_each};
-use crate::view::{Known, Node, SeenNode, View, after, changed_pool, lacks_handler, relabelled};
+use crate::view::{Known, Node, SeenNode, View, after, lacks_handler, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -155,13 +154,13 @@ impl Facts {
             }
             kinds
         });
-        let (classes, enforced) = (view.classes.known().into_iter().flatten(), view.namespace_labels.iter());
+        let enforced = view.namespace_labels.iter();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
         // What was written has its own record, because the pods may not be kept beside it.
         let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
         Self {
             kubernetes: view.kubernetes,
-            classes: classes.map(|class| (class.name_any(), Class::from(&**class))).collect(),
+            classes: view.class_fields(),
             existing: view.classes.map(|_| ()),
             nodes,
             other_nodes,
@@ -255,20 +254,17 @@ impl Facts {
             keys.push(key_of(workload));
             new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
         });
-        self.group(new.iter().map(|(pod, _)| &pod.spec));
+        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)));
         if !self.pools.is_empty() {
-            let mut snapshot = Snapshot::without_workloads(view, now);
-            for pool in &mut snapshot.pools {
-                *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
-            }
+            let snapshot = Snapshot::without_workloads(view, now).enforced();
             let added = Simulation::new(snapshot).added_tolerations(new);
             self.added = Some(Arc::new(keys.into_iter().zip(added).collect()));
         }
     }
 
-    /// Keeps one node of those that these pods cannot tell apart. Rules are then asked about no other pods.
-    pub fn group<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodSpec>) {
-        let asked = Asked::by(pods).with_classes(self.classes.values());
+    /// Keeps one node of those that pods cannot tell apart if they ask this. Rules are then asked about no other pods.
+    pub fn group(&mut self, asked: &Asked) {
+        let asked = asked.clone().with_classes(self.classes.values());
         for nodes in self.nodes.known_mut().into_iter().flat_map(BTreeMap::values_mut) {
             let alike = nodes.iter().map(|node| format!("{:?}", (asked.of(&node.name, &node.labels), &node.host)));
             let groups = one_of_each(alike);
@@ -503,10 +499,8 @@ impl Facts {
     /// Returns what the required node affinity of the pod wants and the closest Windows node lacks, if no such node has it. Other rules
     /// are about builds.
     pub fn affinity_of_no_node(&self, pod: &PodSpec) -> Option<Vec<String>> {
-        let lacked = self.windows().map(|node| match affinity_obstacle(&pod.terms, &node.labels, &node.name) {
-            Some(Obstacle::Affinity(lacked)) => lacked,
-            _ => Vec::new(),
-        });
+        let lacked =
+            self.windows().map(|node| lacked_affinity(&pod.terms, &node.labels, &node.name).unwrap_or_default());
         let closest = lacked.min_by_key(Vec::len)?;
         let is_for_others = |expression: &String| is_on_every(expression.split(' ').next().unwrap_or_default());
         (!closest.is_empty() && !closest.iter().any(is_for_others)).then_some(closest)
@@ -596,7 +590,7 @@ impl Facts {
     /// if all of them add tolerations and the pod says that it is for Windows.
     pub fn added_by_winpool(&self, workload: &WorkloadManifest<'_>) -> BTreeSet<Taint> {
         let known_class = self.known_class(&workload.pod);
-        // It adds nothing to pods for which there is no node yet.
+        // The operator adds nothing to pods that fit no node yet.
         if let Some(added) = self.added.as_ref().filter(|_| self.kinds_of(&workload.pod, known_class).next().is_some())
         {
             return added.get(&key_of(workload)).into_iter().flatten().cloned().collect();

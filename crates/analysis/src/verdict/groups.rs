@@ -9,7 +9,7 @@ use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS};
 use crate::pod::PodSpec;
 use crate::view::Node;
 
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// What pods ask of nodes. Two nodes that differ only in other things are equal for them: no two real nodes have all labels in
 /// common.

@@ -15,6 +15,7 @@ use crate::view::Node;
 use crate::workload::or_default;
 
 use super::cluster::settled;
+use super::groups::HOSTNAME;
 use super::{AdmittedPod, Cluster, PlacedBy, Refused};
 
 /// The beginning of the remedy for a pod that only has to be created again.
@@ -23,7 +24,6 @@ pub const RECREATE: &str = "delete and recreate the pod";
 const TRIED: usize = 20;
 /// The number of nodes that a remedy names.
 const NAMED: usize = 3;
-const HOSTNAME: &str = "kubernetes.io/hostname";
 const NODE_NAME: [&str; 2] = ["spec", "nodeName"];
 const CLASS: [&str; 2] = ["spec", "runtimeClassName"];
 /// The selections that keep a pod off other nodes: labels of one node, and in addition a required node affinity to several

@@ -17,6 +17,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::api::{ObjectReference, WindowsPool};
 use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::pod::Class;
 
 use crate::autoscalers::Autoscalers;
 use crate::finding::Finding;
@@ -110,6 +111,12 @@ impl View {
     /// Returns all nodes as pods see them, if nodes are known.
     pub fn hosts(&self) -> Option<Vec<Node>> {
         Some(self.nodes.known()?.iter().map(SeenNode::host).collect())
+    }
+
+    /// Returns the known RuntimeClasses, by name.
+    pub fn class_fields(&self) -> BTreeMap<String, Class> {
+        let known = self.classes.known().into_iter().flatten();
+        known.map(|class| (class.name_any(), Class::from(&**class))).collect()
     }
 
     /// Returns the pools without their positions, if pools are known.

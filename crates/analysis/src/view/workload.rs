@@ -8,7 +8,7 @@ use winpool_core::pod::{DaemonSet, WireMetadata};
 
 use crate::kinds::{TEMPLATE, WorkloadKind};
 use crate::pod::PodSpec;
-use crate::workload::{WorkloadManifest, or_default};
+use crate::workload::{WorkloadManifest, is_ignored, or_default};
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -124,7 +124,7 @@ impl Workload {
             ..Self::default()
         };
         let of_template = |found: WorkloadManifest<'_>| Self {
-            is_ignored: own.is_ignored || found.metadata["annotations"][names::IGNORE] == "true",
+            is_ignored: own.is_ignored || is_ignored(found.metadata),
             os_label: found.labels().remove(names::OS),
             path: Some(found.path.into_owned()),
             template: found.pod,

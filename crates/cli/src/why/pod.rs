@@ -19,7 +19,7 @@ use winpool_analysis::lint::{
 };
 use winpool_analysis::pod::{Pod, PodSpec, daemon_set_node};
 use winpool_analysis::remedy::Remedy;
-use winpool_analysis::verdict::Cluster;
+use winpool_analysis::verdict::{Cluster, History};
 use winpool_analysis::view::{Node, Reduced, View, Workload};
 use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
 use winpool_core::api::names;
@@ -102,10 +102,10 @@ pub(super) async fn why_workload(
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
     around.facts.read_workloads(&around.view, forecast::now());
-    around.add_tolerations(kind, &mut workload, &pods);
     let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
-    let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
     let there = around.cluster(&images);
+    around.add_tolerations(kind, &mut workload, there.history(&pods));
+    let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
     let mut answer = explain(&there);
     let class = workload.template.runtime_class.as_deref();
     answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
@@ -279,10 +279,9 @@ impl Surroundings {
     }
 
     /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
-    fn add_tolerations(&mut self, kind: &'static WorkloadKind, workload: &mut Workload, pods: &[Pod]) {
+    fn add_tolerations(&mut self, kind: &'static WorkloadKind, workload: &mut Workload, history: History) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
-        let has_run_there = self.cluster(&Images::default()).history(pods).is_on_windows_only();
-        let new = new_pod(kind, workload).map(|pod| (pod, has_run_there));
+        let new = new_pod(kind, workload).map(|pod| (pod, history.is_on_windows_only()));
         let added = cluster.added_tolerations(new).concat();
         if added.is_empty() {
             return;

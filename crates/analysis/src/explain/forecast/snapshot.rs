@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::api::names;
+use winpool_core::api::{Mode, names};
 use winpool_core::labels::Labels;
 use winpool_core::node::NodeFields;
 use winpool_core::plan::Now;
@@ -12,7 +12,7 @@ use winpool_core::plan::pools::pool::GuardedPool;
 
 use crate::kinds::WorkloadKind;
 use crate::pod::Pod;
-use crate::view::{AssignClass, Known, View, Workloads};
+use crate::view::{AssignClass, Known, View, Workloads, changed_pool};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]
@@ -36,6 +36,14 @@ impl Snapshot {
     pub fn of(view: View, now: Now) -> Self {
         let snapshot = Self::without_workloads(&view, now);
         Self { pods: view.pods, workloads: view.workloads, ..snapshot }
+    }
+
+    /// Returns the cluster with all pools enforced.
+    pub fn enforced(mut self) -> Self {
+        for pool in &mut self.pools {
+            *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
+        }
+        self
     }
 
     /// Returns the cluster without its `DaemonSets`, which are what holds taints.

@@ -38,7 +38,7 @@ pub enum Effect {
     FewerNodes,
     /// They find a node on which they start.
     Start,
-    /// They find no node any more on which they do not start.
+    /// They are no longer scheduled on nodes on which they do not start.
     FailNoMore,
 }
 
@@ -81,10 +81,11 @@ pub(super) fn changed(
             after: then.outcome(),
             nodes_now,
             nodes_after,
-            reason: why_fewer(&now, &then, &after, &with_held),
+            reason: None,
         };
         let makes_fewer = subject.kind.is_some_and(WorkloadKind::is_daemon_set) && nodes_after < nodes_now;
-        (makes_fewer || changed.effect() != Effect::FewerNodes).then_some(changed)
+        let is_listed = makes_fewer || changed.effect() != Effect::FewerNodes;
+        is_listed.then(|| WorkloadForecast { reason: why_fewer(&now, &then, &after, &with_held), ..changed })
     });
     changed.collect()
 }

@@ -177,13 +177,8 @@ impl Stage<'_> {
         let lacks = |role| has(role) && !self.with_role(role, verdict).any(|(_, on)| on.is_possible());
         match verdict.outcome() {
             PodOutcome::NoNode if has_unclear() => PodOutcome::Unknown,
-            PodOutcome::Runs | PodOutcome::Unknown if lacks(Role::New) => {
-                if has_unclear() {
-                    PodOutcome::Unknown
-                } else {
-                    PodOutcome::OldNodesOnly
-                }
-            }
+            PodOutcome::Runs | PodOutcome::Unknown if lacks(Role::New) && has_unclear() => PodOutcome::Unknown,
+            PodOutcome::Runs | PodOutcome::Unknown if lacks(Role::New) => PodOutcome::OldNodesOnly,
             PodOutcome::Runs if has(Role::New) && lacks(Role::Old) => PodOutcome::NewNodesOnly,
             outcome => outcome,
         }
