@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
@@ -55,6 +56,9 @@ impl Account {
 
     /// Creates the account in its namespace, for the first time or after it was uninstalled.
     pub async fn install(server: &ApiServer, admin: &Client) -> Self {
+        for confined in CONFINED {
+            manifests::apply(admin, &manifests::rbac(&format!("confine_{confined}.yaml")).unwrap()).await.unwrap();
+        }
         create::<ClusterRole>(everywhere(admin), read("help_role.yaml")).await;
         create::<ClusterRoleBinding>(everywhere(admin), read("help_role_binding.yaml")).await;
         create::<ClusterRole>(everywhere(admin), held("cluster_role.yaml")).await;
@@ -62,9 +66,6 @@ impl Account {
         create::<Role>(in_its_namespace(admin), held("role.yaml")).await;
         create::<RoleBinding>(in_its_namespace(admin), held("role_binding.yaml")).await;
         create::<ServiceAccount>(in_its_namespace(admin), held("service_account.yaml")).await;
-        for confined in CONFINED {
-            manifests::apply(admin, &manifests::rbac(&format!("confine_{confined}.yaml")).unwrap()).await.unwrap();
-        }
 
         let accounts = in_its_namespace::<ServiceAccount>(admin);
         // Longer than any test, the soak included.
@@ -76,7 +77,21 @@ impl Account {
         for right in [("patch", "", "pods"), ("list", "", "nodes"), ("create", "coordination.k8s.io", "leases")] {
             account.until(right, true).await;
         }
+        account.is_confined().await;
         account
+    }
+
+    /// Waits until the policies are in force. The API server reads all of them together, once a second.
+    async fn is_confined(&self) {
+        let class = json!({"metadata": {"name": "not-of-winpool"}, "handler": "refused"});
+        let class: RuntimeClass = serde_json::from_value(class).unwrap();
+        let once = PostParams { dry_run: true, ..PostParams::default() };
+        let refused = async || {
+            let answer = everywhere::<RuntimeClass>(&self.client).create(&once, &class).await;
+            let is_refused = answer.is_err_and(|error| error.to_string().contains("winpool-confine-runtimeclasses"));
+            Ok(is_refused.then_some(()))
+        };
+        wait_for("the policies of the installation are in force", LIMIT, refused).await.unwrap();
     }
 
     /// The account that is installed, with a token of it.
