@@ -15,6 +15,7 @@ pub mod pod_security;
 pub mod reference;
 pub mod remedy;
 pub mod render;
+pub mod snapshot;
 pub mod support;
 pub mod system;
 pub mod verdict;

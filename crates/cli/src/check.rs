@@ -17,6 +17,7 @@ use winpool_analysis::view::{Known, View};
 use winpool_client::kubeconfig::Unusable;
 use winpool_client::terminal::Outcome;
 
+use super::against::Against;
 use super::assume::Assume;
 use super::by::Grouping;
 use super::forecast::now;
@@ -42,6 +43,7 @@ pub use report::CheckReport;
 #[command(after_help = "Examples:
   winpool check -A
   winpool check -f deploy/ -f windowspool.yaml
+  winpool check -f deploy/ --against cluster.yaml
   winpool check -A --by label:team -o csv > teams.csv
   helm template web | winpool check -f - --fail-on error")]
 pub struct Arguments {
@@ -74,6 +76,8 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub against: Against,
 }
 
 /// The output format of findings.
@@ -118,7 +122,7 @@ fn severities() -> impl TypedValueParser<Value = Severity> {
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let Seen { mut view, mut gaps } = read(&arguments).await?;
+    let Seen { mut view, mut gaps } = arguments.against.apply(read(&arguments).await?).await?;
     let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
     facts.read_workloads(&view, now());
@@ -232,7 +236,8 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
             }
         }
     };
-    let has_nodes = arguments.all_namespaces || !arguments.origin.files.is_empty();
+    let is_of_manifests = !arguments.origin.files.is_empty() && arguments.against.against.is_none();
+    let has_nodes = arguments.all_namespaces || is_of_manifests;
     let number = survey(view, facts, has_nodes, &mut add);
     report.workloads = number;
     name_fields(&mut report.findings);

@@ -7,7 +7,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use winpool_client::causes::with_causes;
 use winpool_client::terminal::{self, Outcome};
 
-use crate::{blockers, builds, check, fix, images, output, plan, reference, render, report, status, why};
+use crate::{
+    blockers, builds, check, diff, fix, images, output, plan, reference, render, report, snapshot, status, why,
+};
 
 /// Answers questions about Windows nodes and workloads. It changes nothing in the cluster.
 #[derive(Parser)]
@@ -27,6 +29,8 @@ enum Command {
     Blockers(blockers::Arguments),
     Images(images::Arguments),
     Report(report::Arguments),
+    Diff(diff::Arguments),
+    Snapshot(snapshot::Arguments),
     Render(render::Arguments),
     Builds(builds::Arguments),
     /// Print the CustomResourceDefinition.
@@ -76,6 +80,8 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
         Command::Images(arguments) => return Ok(images::run(arguments).await?),
         Command::Report(arguments) => return Ok(report::run(arguments).await?),
+        Command::Diff(arguments) => return Ok(diff::run(arguments).await?),
+        Command::Snapshot(arguments) => return Ok(snapshot::run(arguments).await?),
         Command::Render(arguments) => return Ok(render::run(arguments).await?),
         Command::Builds(arguments) => return Ok(builds::run(arguments)?),
         Command::Completions(arguments) => {

@@ -18,6 +18,13 @@ fn instead(error: &Unusable) -> &'static str {
     if matches!(error, Unusable::Infer(_)) { ". To read manifests, use -f" } else { "" }
 }
 
+impl Error {
+    /// True if the same question may be answered later.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::NotFound { .. } | Self::Read(ReadError::Failed { .. }))
+    }
+}
+
 /// An error of a command that only reads.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -53,6 +60,8 @@ pub enum Error {
     Previous { path: String, reason: String },
     #[error("{path} is not the report of a cluster: {reason}; make it with winpool report -o json")]
     Report { path: String, reason: String },
+    #[error("{path} is not a snapshot that this version can read: {reason}; make it with winpool snapshot > {path}")]
+    Snapshot { path: String, reason: String },
     #[error("--move-to has to be a newer version than the one to retire: {target} does not replace {retired}")]
     OlderTarget { retired: &'static str, target: &'static str },
 }

@@ -21,6 +21,7 @@ use winpool_client::terminal::{Outcome, escape_lines};
 use winpool_core::api::ObjectReference;
 use winpool_core::windows::builds::Product;
 
+use super::against::Against;
 use super::assume::Assume;
 use super::forecast::now;
 use super::output::OutputError;
@@ -87,6 +88,8 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub against: Against,
 }
 
 impl Arguments {
@@ -95,7 +98,7 @@ impl Arguments {
             only: self.only.iter().cloned().collect(),
             skip: self.skip.iter().cloned().collect(),
             probable: self.probable,
-            any_cluster: !self.origin.files.is_empty(),
+            any_cluster: !self.origin.files.is_empty() && self.against.against.is_none(),
         }
     }
 
@@ -108,11 +111,14 @@ impl Arguments {
         }
         if self.assume.is_wanted() {
             let (files, version) = (&self.origin.files, self.kubernetes_version);
-            let seen = if files.is_empty() {
+            let mut seen = if files.is_empty() {
                 view::everything(&live::client(&self.origin.connection).await?, version, false).await?
             } else {
                 Seen::everything_with(files, stream, version)?
             };
+            if let Some(source) = &self.against.against {
+                seen = source.decisions().await?.with_applied(seen);
+            }
             moves.for_upgrade(upgrade(seen.view, &self.assume.assume, &images, now())?, view);
         }
         Ok(moves)
@@ -141,13 +147,17 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let object = (!arguments.object.is_empty()).then(|| why::workload(&arguments.object)).transpose()?;
     let stream = stream(&arguments.origin.files).map_err(OutputError::from)?;
     let given = stream.as_deref().unwrap_or_default();
-    let Seen { view, mut gaps } = arguments.read(given).await?;
+    let Seen { mut view, mut gaps } = arguments.against.apply(arguments.read(given).await?).await?;
     let images = arguments.resolve.images(|| view.written.images()).await?;
     gaps.in_registries = images.has_unknown();
     let mut facts = Facts::of(&view);
     facts.read_workloads(&view, now());
     facts.add_images(images.clone());
     let moves = arguments.moves(&view, &facts, given, images).await?;
+    if arguments.against.against.is_some() {
+        // What is not in the manifests cannot be changed there.
+        view.pools.known_mut().into_iter().for_each(|pools| pools.retain(|(source, _)| source.is_some()));
+    }
     let mut found = live::during("checking workloads", || fixes(&view, &facts, &arguments.choice(), &moves));
     if let Some((kind, name)) = object {
         only(&mut found, &view.written, kind, name)?;

@@ -1,11 +1,13 @@
 //! `winpool`: answers about Windows nodes and workloads. It changes nothing in a cluster.
 
+mod against;
 mod assume;
 pub mod blockers;
 pub mod builds;
 mod by;
 pub mod check;
 pub mod commands;
+pub mod diff;
 mod error;
 pub mod fix;
 pub mod forecast;
@@ -23,6 +25,7 @@ pub mod render;
 pub mod report;
 pub mod resolve;
 pub mod schema;
+pub mod snapshot;
 pub mod status;
 mod upgrade;
 mod values;

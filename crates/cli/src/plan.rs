@@ -14,13 +14,13 @@ use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check_images, check_spread};
 use winpool_analysis::verdict::Asked;
-use winpool_analysis::view::{Known, Placed, View, Workload, changed_pool};
+use winpool_analysis::view::{Known, View, Workload};
 use winpool_client::terminal::{self, Outcome, some};
 use winpool_core::plan::classes::runtime_class::owner;
-use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::pod::Class;
 use winpool_core::words::count;
 
+use super::against::Against;
 use super::assume::Assume;
 use super::forecast::{
     change_text, changes_text, daemon_sets_text, enforce, now, pods_text, problem_text, tolerations_text,
@@ -29,7 +29,7 @@ use super::gaps::Gaps;
 use super::output::{self, BAD, BOLD, DIM, GOOD, Text, WARN};
 use super::registry::OptionsError;
 use super::resolve::Resolve;
-use super::view::{self, Seen, WITHOUT_NODES};
+use super::view::{Seen, WITHOUT_NODES};
 use super::{Common, Error, Origin, live};
 
 /// Notes about images, at most.
@@ -50,23 +50,22 @@ const NAMED: usize = 20;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   winpool plan
-  winpool plan -f windowspool.yaml --live
+  winpool plan -f windowspool.yaml --against cluster
   winpool plan --assume kubernetes.azure.com/agentpool=win:2025
   kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// Plan the WindowsPools of -f against the cluster, together with the pools that it has.
-    #[arg(long, requires = "files")]
-    pub live: bool,
+    #[command(flatten)]
+    pub against: Against,
     #[command(flatten)]
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
 }
 
-pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Result<Outcome, Error> {
-    let Seen { view, mut gaps } = read(&common.origin, live).await?;
+pub async fn run(Arguments { common, against, resolve, assume }: Arguments) -> Result<Outcome, Error> {
+    let Seen { view, mut gaps } = read(&common.origin, &against).await?;
     let without_nodes = view.nodes.known().is_none().then(|| WITHOUT_NODES.to_owned());
     if assume.is_wanted() {
         let outcome = rehearse(view, &assume, &resolve, &common, &mut gaps).await?;
@@ -116,24 +115,16 @@ async fn images_of_templates(view: &View, resolve: &Resolve, gaps: &mut Gaps) ->
     Ok(images)
 }
 
-/// Reads the cluster, the manifests, or with `live` the cluster together with the pools of the manifests.
-async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
+/// Reads the cluster, the manifests, or the cluster once the manifests are applied.
+async fn read(origin: &Origin, against: &Against) -> Result<Seen, Error> {
     if origin.files.is_empty() {
         return origin.decisions().await;
     }
     let manifests = Seen::decisions_in(&origin.files)?;
-    if manifests.view.guarded().is_none() {
-        return Err(Error::NoPool);
-    }
-    if !live {
-        return Ok(manifests);
-    }
-    let mut seen = view::decisions(&live::client(&origin.connection).await?).await?;
-    seen.gaps.add(manifests.gaps);
-    for pool in manifests.view.guarded().into_iter().flatten() {
-        propose(&mut seen.view.pools, pool.clone());
-    }
-    Ok(seen)
+    let Some(source) = &against.against else {
+        return if manifests.view.guarded().is_none() { Err(Error::NoPool) } else { Ok(manifests) };
+    };
+    Ok(source.decisions().await?.with_applied(manifests))
 }
 
 /// Describes the workloads whose images do not run where their pods can be scheduled.
@@ -168,22 +159,6 @@ fn is_done(forecast: &Forecast) -> bool {
 
 fn is_quiet(pool: &PoolForecast) -> bool {
     pool.problems.is_empty() && pool.held_taints.is_empty()
-}
-
-/// Adds a proposed pool to those of the cluster, or replaces the pool with its name.
-fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
-    let mut named = pools.known_mut().into_iter().flatten().map(|(_, pool)| pool);
-    match named.find(|pool| pool.metadata.name == proposed.metadata.name) {
-        // The metadata and the status stay, also with a spec that cannot be decoded.
-        Some(existing) => {
-            let (metadata, status) = (existing.metadata.clone(), existing.status.clone());
-            *existing = changed_pool(&proposed, |pool| {
-                (pool.metadata, pool.status) = (metadata.clone(), status.clone());
-            });
-            (existing.metadata, existing.status) = (metadata, status);
-        }
-        None => pools.add((None, proposed)),
-    }
 }
 
 /// Returns what the operator would do to this cluster.
@@ -297,7 +272,7 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
 }
 
 /// Lists the workloads whose new pods run elsewhere then, by what happens to them.
-fn workloads_text(text: &mut Text, workloads: &[WorkloadForecast]) {
+pub(super) fn workloads_text(text: &mut Text, workloads: &[WorkloadForecast]) {
     let mut by_effect: BTreeMap<Effect, Vec<&WorkloadForecast>> = BTreeMap::new();
     for workload in workloads {
         by_effect.entry(workload.effect()).or_default().push(workload);

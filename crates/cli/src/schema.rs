@@ -2,6 +2,7 @@
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
+use winpool_analysis::explain::difference::Difference;
 use winpool_analysis::explain::forecast::Forecast;
 use winpool_analysis::explain::node::NodeExplanation;
 use winpool_analysis::explain::pod::PodExplanation;
@@ -9,6 +10,7 @@ use winpool_analysis::explain::report::{Fleet, Report};
 use winpool_analysis::explain::scale::ScaleExplanation;
 use winpool_analysis::explain::status::ClusterStatus;
 use winpool_analysis::explain::upgrade::Upgrade;
+use winpool_analysis::snapshot::ClusterSnapshot;
 
 use super::{blockers, builds, check, images};
 
@@ -21,11 +23,13 @@ pub fn schema() -> Value {
         ("blockers", generator.subschema_for::<blockers::BlockersReport>()),
         ("builds", generator.subschema_for::<Vec<builds::WindowsRelease>>()),
         ("check", generator.subschema_for::<check::CheckReport>()),
+        ("diff", generator.subschema_for::<Difference>()),
         ("images", generator.subschema_for::<images::ImagesReport>()),
         ("plan", generator.subschema_for::<Forecast>()),
         ("plan --assume", generator.subschema_for::<Upgrade>()),
         ("report", generator.subschema_for::<Report>()),
         ("report FILE...", generator.subschema_for::<Fleet>()),
+        ("snapshot", generator.subschema_for::<ClusterSnapshot>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleExplanation>()),
         ("why node", generator.subschema_for::<NodeExplanation>()),

@@ -6,12 +6,20 @@ mod pod;
 
 pub(super) use class::section as scaling;
 
+use std::time::{Duration, Instant};
+
+use winpool_analysis::explain::pod::PodExplanation;
 use winpool_client::terminal::Outcome;
 
+use super::against::Against;
 use super::assume::Assume;
+use super::gaps::Gaps;
 use super::resolve::Resolve;
-use super::{Common, Error, output};
+use super::{Common, Error, live, output};
 use winpool_analysis::kinds::WorkloadKind;
+
+/// The pause before the same question is asked again.
+const AGAIN: Duration = Duration::from_secs(3);
 
 /// Explain the state of a node, or why pods can or cannot be scheduled and started.
 ///
@@ -38,6 +46,8 @@ use winpool_analysis::kinds::WorkloadKind;
   winpool why node/win-1
   winpool why pod/web-0 -n shop
   winpool why deployment/web -n shop
+  winpool why deployment/web -n shop --wait 600
+  winpool why deployment/web -f web.yaml --against cluster.yaml
   winpool why daemonset/agent -f agent.yaml -f nodes.yaml
   winpool why class/windows-2022 -f nodepools.yaml -f pool.yaml")]
 pub struct Arguments {
@@ -58,6 +68,11 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub against: Against,
+    /// Ask again until new pods of the pod or workload run, for at most this many seconds. Exit code 0: they run; 2: the time is over.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "files")]
+    pub wait: Option<u64>,
 }
 
 /// A kind of object that can be explained.
@@ -107,28 +122,23 @@ pub(super) fn workload(words: &[String]) -> Result<(&'static WorkloadKind, &str)
     }
 }
 
-pub async fn run(
-    Arguments { object, namespace, template, common, resolve, assume }: Arguments,
-) -> Result<Outcome, Error> {
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let Arguments { object, namespace, template, common, resolve, assume, against, wait } = arguments;
     let (format, mut is_known) = (common.output.format, true);
+    let question = pod::Question {
+        namespace: namespace.as_deref(),
+        common: &common,
+        assume: &assume,
+        against: &against,
+        resolve: &resolve,
+    };
     let gaps = match parse(&object)? {
+        (Kind::Node | Kind::Class, _) if wait.is_some() => {
+            return Err(Error::Subject("--wait is for pods and workloads".to_owned()));
+        }
         (Kind::Node, name) => {
             let (explanation, gaps) = node::why(name, &common, &assume).await?;
             output::print(format, &explanation, || node::text(&explanation))?;
-            gaps
-        }
-        (Kind::Pod, name) => {
-            let (answer, gaps) = pod::why_pod(name, namespace.as_deref(), &common, &assume, &resolve).await?;
-            output::print(format, &answer, || pod::text(&answer))?;
-            is_known = answer.is_known();
-            gaps
-        }
-        (Kind::Workload(kind), name) => {
-            let named = (name, template.as_deref());
-            let (answer, gaps) =
-                pod::why_workload(kind, named, namespace.as_deref(), &common, &assume, &resolve).await?;
-            output::print(format, &answer, || pod::text(&answer))?;
-            is_known = answer.is_known();
             gaps
         }
         (Kind::Class, name) => {
@@ -137,8 +147,35 @@ pub async fn run(
             is_known = explanation.can_scale_from_zero.is_some();
             gaps
         }
+        (kind @ (Kind::Pod | Kind::Workload(_)), name) => {
+            let ask = async || match kind {
+                Kind::Workload(kind) => question.workload(kind, name, template.as_deref()).await,
+                _ => question.pod(name).await,
+            };
+            let (answer, gaps) = until_yes(ask, wait.map(Duration::from_secs)).await?;
+            output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known() && (wait.is_none() || answer.runs());
+            gaps
+        }
     };
     Ok(gaps.outcome(if is_known { Outcome::Done } else { Outcome::Pending }))
+}
+
+/// Asks until the pods run or the time is over. Meanwhile an API server that does not answer is asked again.
+async fn until_yes(
+    ask: impl AsyncFn() -> Result<(PodExplanation, Gaps), Error>,
+    time: Option<Duration>,
+) -> Result<(PodExplanation, Gaps), Error> {
+    let end = time.map(|time| Instant::now() + time);
+    loop {
+        let asked = ask().await;
+        let is_over = end.is_none_or(|end| end <= Instant::now() + AGAIN);
+        match asked {
+            Ok((answer, gaps)) if answer.runs() || is_over => return Ok((answer, gaps)),
+            Err(error) if is_over || !error.may_pass() => return Err(error),
+            Ok(_) | Err(_) => live::waiting("waiting until the pods run", tokio::time::sleep(AGAIN)).await,
+        }
+    }
 }
 
 #[cfg(test)]

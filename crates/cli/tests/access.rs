@@ -239,7 +239,7 @@ async fn a_proposed_pool_is_planned_against_the_live_cluster() {
     let manifest = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: new}\nspec: {}\n";
     std::fs::write(pool.path(), manifest).unwrap();
     let (code, out, error) =
-        winpool(server.kubeconfig(), &["plan", "-f", pool.path().to_str().unwrap(), "--live"]).await;
+        winpool(server.kubeconfig(), &["plan", "-f", pool.path().to_str().unwrap(), "--against", "cluster"]).await;
     assert_eq!((code, error.as_str()), (Some(2), ""));
     assert!(out.contains("WindowsPool new") && out.contains("~ win"), "{out}");
 }

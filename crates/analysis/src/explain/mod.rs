@@ -2,6 +2,7 @@
 //! that are pinned to a Windows version. Code that writes to a cluster does not depend on this module.
 
 pub mod blockers;
+pub mod difference;
 pub mod forecast;
 pub mod groups;
 pub mod images;

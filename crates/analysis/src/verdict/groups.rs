@@ -64,6 +64,11 @@ impl Asked {
         self
     }
 
+    /// Returns the keys of the labels.
+    pub fn into_keys(self) -> BTreeSet<String> {
+        self.keys
+    }
+
     /// Returns the name of the node, if a pod asks for it, and the labels that pods ask for.
     pub fn of<'n>(&self, name: &'n str, labels: &'n Labels) -> (Option<&'n str>, Labels) {
         let hostname = labels.get(HOSTNAME).unwrap_or_default();

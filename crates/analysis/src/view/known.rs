@@ -81,9 +81,13 @@ impl Workloads {
 
     /// Returns those of the kinds that are known, if winpool read any kind.
     pub fn known(&self) -> Option<impl Iterator<Item = (&'static WorkloadKind, &Workload)>> {
-        let is_read = self.0.values().any(|all| all.known().is_some());
-        let known = self.0.iter().filter_map(|(kind, all)| Some((*kind, all.known()?)));
-        is_read.then(|| known.flat_map(|(kind, all)| all.iter().map(move |workload| (kind, workload))))
+        let is_read = self.by_kind().next().is_some();
+        is_read.then(|| self.by_kind().flat_map(|(kind, all)| all.iter().map(move |workload| (kind, workload))))
+    }
+
+    /// Returns those of each kind that is known.
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static WorkloadKind, &Vec<Workload>)> {
+        self.0.iter().filter_map(|(kind, all)| Some((*kind, all.known()?)))
     }
 
     /// Returns the resources that cannot be listed, with the reasons.

@@ -1,5 +1,6 @@
 //! What winpool knows about a cluster when it answers: pure values, read from the API server or from manifests.
 
+mod against;
 pub mod assume;
 mod known;
 mod node;

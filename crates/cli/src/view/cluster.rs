@@ -92,19 +92,9 @@ pub struct RulesScope<'a> {
 /// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
 /// still run the rules that do not need it. Fails if the user may list no workloads.
 pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadError> {
-    const LACKS: &str = "what depends on it is not checked";
     let mut reader = Reader::new(client);
-    reader.view.kubernetes = match scope.version {
-        Some(version) => Some(version),
-        None => kubernetes_version(client).await,
-    };
-    let nodes = reader.nodes(ListParams::default()).await;
-    reader.view.nodes = reader.unless_forbidden(nodes, LACKS)?;
+    reader.surroundings(scope.version).await?;
     reader.add_builds_of_nodes();
-    let classes = reader.classes().await;
-    reader.view.classes = reader.unless_forbidden(classes, LACKS)?;
-    let pools = reader.pools_if_installed().await;
-    reader.view.pools = reader.unless_forbidden(pools, LACKS)?;
     reader.written(scope.namespace).await?;
     if scope.has_namespaces || scope.has_objects {
         reader.namespaces(scope.namespace, scope.has_namespaces).await?;
@@ -115,6 +105,14 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
         reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
         reader.credential_specs().await?;
     }
+    Ok(reader.done())
+}
+
+/// Reads what manifests are judged by: nodes, pools, classes, and the labels of namespaces.
+pub async fn surroundings(client: &Client) -> Result<Seen, ReadError> {
+    let mut reader = Reader::new(client);
+    reader.surroundings(None).await?;
+    reader.namespaces(None, false).await?;
     Ok(reader.done())
 }
 
@@ -173,6 +171,22 @@ impl<'c> Reader<'c> {
             Err(ReadError::NoDefinition) => Ok(Vec::new()),
             pools => pools,
         }
+    }
+
+    /// Reads nodes, classes and pools, as far as the user may. The version is that of the cluster if not set.
+    async fn surroundings(&mut self, version: Option<KubernetesVersion>) -> Result<(), ReadError> {
+        const LACKS: &str = "what depends on it is not checked";
+        self.view.kubernetes = match version {
+            Some(version) => Some(version),
+            None => kubernetes_version(self.client).await,
+        };
+        let nodes = self.nodes(ListParams::default()).await;
+        self.view.nodes = self.unless_forbidden(nodes, LACKS)?;
+        let classes = self.classes().await;
+        self.view.classes = self.unless_forbidden(classes, LACKS)?;
+        let pools = self.pools_if_installed().await;
+        self.view.pools = self.unless_forbidden(pools, LACKS)?;
+        Ok(())
     }
 
     /// Reads workloads, the version of Kubernetes and the templates of autoscalers.

@@ -13,6 +13,7 @@ use winpool_analysis::finding::Finding;
 use winpool_analysis::kinds::{WorkloadKind, is_own};
 use winpool_analysis::lint::wellformed::{check_malformed, check_old_class, check_without_template};
 use winpool_analysis::pod::{Pod, PodEvent};
+use winpool_analysis::snapshot;
 use winpool_analysis::view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload};
 use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::api::{ObjectReference, names};
@@ -28,6 +29,9 @@ use super::event;
 use super::everything::is_of_deployment;
 use super::needs::Needs;
 use super::seen::Seen;
+
+/// The nodes that one of a snapshot stands for, at most. Kubernetes supports 5,000.
+const MOST_NODES: usize = 15_000;
 
 /// `stdin` is read in place of `-`.
 pub(super) fn read<N: Needs>(paths: &[PathBuf], stdin: impl Read, namespace: &str) -> Result<Seen, InputError> {
@@ -53,7 +57,8 @@ pub(super) fn read<N: Needs>(paths: &[PathBuf], stdin: impl Read, namespace: &st
 }
 
 enum ManifestObject {
-    Node(Box<SeenNode>),
+    /// A node, and the number of nodes that it stands for.
+    Node(Box<SeenNode>, usize),
     Service(Value),
     CredentialSpec(Value),
     Pool(Box<GuardedPool>),
@@ -173,7 +178,8 @@ fn unread(manifest: &mut Manifest) -> Option<ManifestObject> {
 /// Reads a node, a pool or a RuntimeClass. Returns `None` for an object of another kind.
 fn of_cluster(manifest: Manifest) -> Result<Option<ManifestObject>, serde_json::Error> {
     Ok(Some(if manifest.is("", "Node") {
-        ManifestObject::Node(Box::new(SeenOnWire::try_from(manifest.value)?.0))
+        let number = number_of_nodes(&manifest.value);
+        ManifestObject::Node(Box::new(SeenOnWire::try_from(manifest.value)?.0), number)
     } else if manifest.is(names::GROUP, "WindowsPool") {
         ManifestObject::Pool(manifest.into_pool()?)
     } else if manifest.is("node.k8s.io", "RuntimeClass") {
@@ -181,6 +187,12 @@ fn of_cluster(manifest: Manifest) -> Result<Option<ManifestObject>, serde_json::
     } else {
         return Ok(None);
     }))
+}
+
+/// Returns the number of equal nodes that a node of a snapshot stands for.
+fn number_of_nodes(node: &Value) -> usize {
+    let number = node["metadata"]["annotations"][snapshot::NODES].as_str();
+    number.and_then(|number| number.parse().ok()).unwrap_or(1).min(MOST_NODES)
 }
 
 /// Reads a RuntimeClass. Version `v1beta1` has the fields of `v1`.
@@ -208,10 +220,16 @@ fn decode<T>(
 impl ManifestObject {
     fn add_to(self, view: &mut View, source: Position, namespace: &str) {
         match self {
-            Self::Node(node) => {
+            Self::Node(mut node, number) => {
+                node.source = Some(source);
+                for index in 1..number {
+                    let mut equal = SeenNode::clone(&node);
+                    equal.object.name = format!("{}-{index}", node.object.name).into();
+                    view.nodes.add(equal);
+                }
                 let object = &node.object;
                 view.written.started.add_node(&object.name, object.node.windows_build());
-                view.nodes.add(SeenNode { source: Some(source), ..*node });
+                view.nodes.add(*node);
             }
             Self::Service(service) => view.services.add((Some(source), service)),
             Self::CredentialSpec(object) => view.credential_specs.add((Some(source), object)),

@@ -20,7 +20,8 @@ use super::input::InputError;
 use super::live;
 
 pub use cluster::{
-    RulesScope, add_namespace, api_of, decisions, placement, pools, resource, resource_of, rules, state, typed,
+    RulesScope, add_namespace, api_of, decisions, placement, pools, resource, resource_of, rules, state, surroundings,
+    typed,
 };
 pub use event::pod_event;
 pub use everything::everything;
@@ -46,6 +47,11 @@ impl Seen {
         let mut seen = manifests::read::<Fixes>(paths, stdin, DEFAULT_NAMESPACE)?;
         seen.view.kubernetes = version;
         Ok(seen)
+    }
+
+    /// Reads manifests in this text.
+    pub fn in_text<N: Needs>(text: &str) -> Result<Self, InputError> {
+        manifests::read::<N>(&["-".into()], text.as_bytes(), DEFAULT_NAMESPACE)
     }
 
     /// Reads manifests for the operator's decisions.

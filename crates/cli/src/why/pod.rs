@@ -26,6 +26,7 @@ use winpool_core::api::names;
 use winpool_core::pod::tolerations::toleration;
 use winpool_core::words::joined;
 
+use crate::against::Against;
 use crate::assume::Assume;
 use crate::gaps::{Gaps, Lacks};
 use crate::resolve::Resolve;
@@ -48,73 +49,77 @@ struct Surroundings {
     client: Option<Client>,
 }
 
-pub(super) async fn why_pod(
-    name: &str,
-    namespace: Option<&str>,
-    common: &Common,
-    assume: &Assume,
-    resolve: &Resolve,
-) -> Result<(PodExplanation, Gaps), Error> {
-    let mut around = Surroundings::read(common, namespace, assume).await?;
-    let found = match around.client.clone() {
-        Some(client) => live_pod(&client, name, &mut around).await?,
-        None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace),
-    };
-    let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
-    around.knows_class_of(&pod.spec)?;
-    let images = images(&pod.spec, resolve, &mut around.lacks.gaps).await?;
-    let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
-    let there = around.cluster(&images);
-    let mut answer = explain(&there);
-    // The pods of a DaemonSet that relies on its class need a change of its template.
-    let class = pod.spec.runtime_class.as_deref().filter(|_| daemon_set_node(&pod).is_none());
-    answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
-    // A pod that runs has no error that keeps pods from running.
-    if pod.ran_on.is_none() {
-        around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
-    }
-    answer.remedy = around.after_class(&pod.spec, answer.remedy);
-    answer.notes = around.lacks.notes;
-    Ok((answer, around.lacks.gaps))
+/// The options of a question.
+pub(super) struct Question<'a> {
+    pub namespace: Option<&'a str>,
+    pub common: &'a Common,
+    pub assume: &'a Assume,
+    pub against: &'a Against,
+    pub resolve: &'a Resolve,
 }
 
-pub(super) async fn why_workload(
-    kind: &'static WorkloadKind,
-    (name, template): (&str, Option<&str>),
-    namespace: Option<&str>,
-    common: &Common,
-    assume: &Assume,
-    resolve: &Resolve,
-) -> Result<(PodExplanation, Gaps), Error> {
-    let mut around = Surroundings::read(common, namespace, assume).await?;
-    let namespace = around.namespace.clone();
-    let found = if let Some(client) = around.client.clone() {
-        live_workload(&client, kind, name, &mut around).await?
-    } else {
-        let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
-        around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_it).cloned().collect()
-    };
-    let mut workload = chosen(&found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
-    let mut pods = match &around.client {
-        Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
-        None => around.pods().collect(),
-    };
-    pods.retain(|pod| is_of(pod, kind, &workload));
-    around.knows_class_of(&workload.template)?;
-    around.facts.read_workloads(&around.view, forecast::now());
-    let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
-    let there = around.cluster(&images);
-    around.add_tolerations(kind, &mut workload, there.history(&pods));
-    let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
-    let mut answer = explain(&there);
-    let class = workload.template.runtime_class.as_deref();
-    answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
-    let named = (kind.name, name, workload.path.as_deref());
-    around.add_errors(named, false, &mut answer);
-    answer.remedy = around.toleration(named, &answer).or(answer.remedy);
-    answer.remedy = around.after_class(&workload.template, answer.remedy);
-    answer.notes = around.lacks.notes;
-    Ok((answer, around.lacks.gaps))
+impl Question<'_> {
+    pub async fn pod(&self, name: &str) -> Result<(PodExplanation, Gaps), Error> {
+        let mut around = Surroundings::read(self).await?;
+        let found = match around.client.clone() {
+            Some(client) => live_pod(&client, name, &mut around).await?,
+            None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace),
+        };
+        let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
+        around.knows_class_of(&pod.spec)?;
+        let images = images(&pod.spec, self.resolve, &mut around.lacks.gaps).await?;
+        let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
+        let there = around.cluster(&images);
+        let mut answer = explain(&there);
+        // The pods of a DaemonSet that relies on its class need a change of its template.
+        let class = pod.spec.runtime_class.as_deref().filter(|_| daemon_set_node(&pod).is_none());
+        answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
+        // A pod that runs has no error that keeps pods from running.
+        if pod.ran_on.is_none() {
+            around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
+        }
+        answer.remedy = around.after_class(&pod.spec, answer.remedy);
+        answer.notes = around.lacks.notes;
+        Ok((answer, around.lacks.gaps))
+    }
+
+    pub async fn workload(
+        &self,
+        kind: &'static WorkloadKind,
+        name: &str,
+        template: Option<&str>,
+    ) -> Result<(PodExplanation, Gaps), Error> {
+        let mut around = Surroundings::read(self).await?;
+        let namespace = around.namespace.clone();
+        let found = if let Some(client) = around.client.clone() {
+            live_workload(&client, kind, name, &mut around).await?
+        } else {
+            let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
+            around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_it).cloned().collect()
+        };
+        let mut workload =
+            chosen(&found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
+        let mut pods = match &around.client {
+            Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
+            None => around.pods().collect(),
+        };
+        pods.retain(|pod| is_of(pod, kind, &workload));
+        around.knows_class_of(&workload.template)?;
+        around.facts.read_workloads(&around.view, forecast::now());
+        let images = images(&workload.template, self.resolve, &mut around.lacks.gaps).await?;
+        let there = around.cluster(&images);
+        around.add_tolerations(kind, &mut workload, there.history(&pods));
+        let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
+        let mut answer = explain(&there);
+        let class = workload.template.runtime_class.as_deref();
+        answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
+        let named = (kind.name, name, workload.path.as_deref());
+        around.add_errors(named, false, &mut answer);
+        answer.remedy = around.toleration(named, &answer).or(answer.remedy);
+        answer.remedy = around.after_class(&workload.template, answer.remedy);
+        answer.notes = around.lacks.notes;
+        Ok((answer, around.lacks.gaps))
+    }
 }
 
 /// Returns the workload with this pod template, or the only one.
@@ -235,7 +240,7 @@ fn at<'a>(written: &'a Value, path: Option<&str>) -> Option<WorkloadManifest<'a>
 
 impl Surroundings {
     /// Reads manifests or the cluster.
-    async fn read(common: &Common, namespace: Option<&str>, assume: &Assume) -> Result<Self, Error> {
+    async fn read(&Question { namespace, common, assume, against, .. }: &Question<'_>) -> Result<Self, Error> {
         if common.origin.files.is_empty() {
             let client = live::client(&common.origin.connection).await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
@@ -245,7 +250,8 @@ impl Surroundings {
             return Self::of(view, lacks, namespace, Some(client));
         }
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
-        let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
+        let seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
+        let mut seen = against.apply(seen).await?;
         let assumed = assume.note(&mut seen.view)?;
         let lacks = Lacks { gaps: seen.gaps, notes: assumed.into_iter().collect() };
         Self::of(seen.view, lacks, namespace, None)

@@ -6,7 +6,7 @@ use winpool_core::api::ObjectReference;
 
 use crate::explain::subject::WorkloadSubject;
 use crate::kinds::WorkloadKind;
-use crate::verdict::{Asked, Cluster, OnNode, PodOutcome, Verdict, one_of_each};
+use crate::verdict::{Asked, Cluster, Group, OnNode, PodOutcome, Verdict, one_of_each};
 
 /// A workload whose new pods run elsewhere when the operator has finished.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -43,6 +43,25 @@ pub enum Effect {
 }
 
 impl WorkloadForecast {
+    /// Returns what changes for the new pods of the workload, if it matters.
+    pub(in crate::explain) fn of(
+        subject: &WorkloadSubject,
+        now: OfGroups<'_, '_>,
+        then: OfGroups<'_, '_>,
+    ) -> Option<Self> {
+        let changed = Self {
+            object: subject.object.clone(),
+            now: now.0.outcome(),
+            after: then.0.outcome(),
+            nodes_now: number(now),
+            nodes_after: number(then),
+            reason: None,
+        };
+        let is_daemon_set = subject.kind.is_some_and(WorkloadKind::is_daemon_set);
+        let makes_fewer = is_daemon_set && changed.nodes_after < changed.nodes_now;
+        (makes_fewer || changed.effect() != Effect::FewerNodes).then_some(changed)
+    }
+
     pub fn effect(&self) -> Effect {
         let may_fail = |outcome| outcome == PodOutcome::MayNotStart;
         match (self.nodes_now, self.nodes_after) {
@@ -68,26 +87,21 @@ pub(super) fn changed(
     let nodes = before.nodes.iter().zip(&after.nodes).zip(&with_held.nodes);
     let groups = one_of_each(nodes.map(|((now, then), held)| [now, then, held].map(|node| asked.group(node))));
     let [before, after, with_held] = [before, after, with_held].map(|cluster| cluster.with_one_of_each(&groups));
-    let number = |verdict: &Verdict<'_>| {
-        let takes = |on: &OnNode| on.is_possible() && on.starts != Some(false) && verdict.refused.is_none();
-        verdict.nodes.iter().zip(&groups).filter(|(on, _)| takes(on)).map(|(_, group)| group.nodes).sum()
-    };
     let changed = subjects.iter().filter_map(|subject| {
         let (now, then) = (Verdict::of(subject.question(), &before), Verdict::of(subject.question(), &after));
-        let (nodes_now, nodes_after) = (number(&now), number(&then));
-        let changed = WorkloadForecast {
-            object: subject.object.clone(),
-            now: now.outcome(),
-            after: then.outcome(),
-            nodes_now,
-            nodes_after,
-            reason: None,
-        };
-        let makes_fewer = subject.kind.is_some_and(WorkloadKind::is_daemon_set) && nodes_after < nodes_now;
-        let is_listed = makes_fewer || changed.effect() != Effect::FewerNodes;
-        is_listed.then(|| WorkloadForecast { reason: why_fewer(&now, &then, &after, &with_held), ..changed })
+        let changed = WorkloadForecast::of(subject, (&now, &groups), (&then, &groups))?;
+        Some(WorkloadForecast { reason: why_fewer(&now, &then, &after, &with_held), ..changed })
     });
     changed.collect()
+}
+
+/// A verdict, and the groups of nodes whose first nodes it is about.
+type OfGroups<'a, 'v> = (&'a Verdict<'v>, &'a [Group]);
+
+/// The number of nodes on which the pods can be scheduled, and are not known to fail.
+fn number((verdict, groups): OfGroups<'_, '_>) -> usize {
+    let takes = |on: &OnNode| on.is_possible() && on.starts != Some(false) && verdict.refused.is_none();
+    verdict.nodes.iter().zip(groups).filter(|(on, _)| takes(on)).map(|(_, group)| group.nodes).sum()
 }
 
 /// Returns why a node, or the API server, no longer takes the pods.

@@ -69,6 +69,14 @@ impl PodExplanation {
         self.refused.iter().any(|error| [NOT_FOUND, CONTRADICTS_SELECTOR].contains(&error.rule.as_str()))
     }
 
+    /// True if the pods are scheduled and start, as far as winpool knows.
+    pub fn runs(&self) -> bool {
+        let mut possible = self.nodes.iter().filter(|node| node.possible).peekable();
+        let lands = possible.peek().is_some() && possible.all(|node| node.starts != Some(false));
+        let is_kept = !self.refused.is_empty() || !self.problems.is_empty() || self.waiting_pods > 0;
+        lands && !is_kept && !self.is_failing()
+    }
+
     /// True if winpool knows the reason of each error that its pods have at present.
     pub fn is_known(&self) -> bool {
         self.unexplained.is_empty() || !self.problems.is_empty()

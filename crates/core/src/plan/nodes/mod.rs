@@ -12,5 +12,5 @@ pub(crate) mod others;
 pub(crate) mod table;
 
 pub use self::numbers::NodeCount;
-pub use self::others::OtherNodes;
+pub use self::others::{NODE_GROUPS, OtherNodes};
 pub use self::table::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable};

@@ -9,7 +9,7 @@ use crate::labels::Labels;
 /// Labels by which clouds, installers and autoscalers name a group of nodes. The nodes of a group usually have one system. (Azure:
 /// learn.microsoft.com/azure/aks/use-labels; EKS: docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html and
 /// eksctl.io; GKE: cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels; karpenter.sh; kops.sigs.k8s.io.)
-const NODE_GROUPS: [&str; 7] = [
+pub const NODE_GROUPS: [&str; 7] = [
     "agentpool",
     "kubernetes.azure.com/agentpool",
     "eks.amazonaws.com/nodegroup",

@@ -1,0 +1,175 @@
+//! A cluster as a small file, for checks without access to it: its groups of nodes, its pools and its RuntimeClasses. It has no names
+//! of nodes, workloads and users, so it may be committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::{Resource, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use winpool_core::api::{TaintStatus, WindowsPool, WindowsPoolStatus, names};
+use winpool_core::labels::Labels;
+use winpool_core::plan::nodes::NODE_GROUPS;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::pod::{Class, SYSTEM_LABELS};
+
+use crate::kubernetes::KubernetesVersion;
+use crate::verdict::Asked;
+use crate::view::{SeenNode, View};
+
+/// The version of the format.
+pub const VERSION: &str = "snapshot.winpool.dev/v1";
+/// The kind of the file.
+pub const KIND: &str = "ClusterSnapshot";
+/// The annotation of a node in the file that stands for several.
+pub const NODES: &str = "winpool.dev/nodes";
+
+/// What manifests are checked against without access to the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSnapshot {
+    /// The version of the format: `snapshot.winpool.dev/v1`.
+    pub api_version: String,
+    /// `ClusterSnapshot`.
+    pub kind: String,
+    /// The version of Kubernetes, such as `1.36`; absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    /// Kubernetes objects: WindowsPools, RuntimeClasses, Namespaces, and a Node for each group of equal nodes, whose number is in the
+    /// annotation `winpool.dev/nodes`.
+    pub items: Vec<Value>,
+}
+
+impl ClusterSnapshot {
+    /// Returns the snapshot of this view. Nodes keep the labels that workloads, RuntimeClasses, pools or `keys` ask for, and those
+    /// by which clouds name groups and systems. Of namespaces it has those in `namespaces`, with what PodSecurity enforces there.
+    pub fn of(view: &View, keys: &[String], namespaces: &BTreeSet<String>) -> Self {
+        let kept = kept_keys(view, keys);
+        let pools = view.guarded().into_iter().flatten().map(pool);
+        let classes = view.classes.known().into_iter().flatten().map(|class| {
+            json!({
+                "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+                "metadata": {"name": class.name_any(), "labels": class.labels()},
+                "handler": class.handler, "scheduling": class.scheduling, "overhead": class.overhead,
+            })
+        });
+        let namespaces = view.namespace_labels.iter().filter(|(name, _)| namespaces.contains(*name)).map(namespace);
+        let items = namespaces.chain(pools).chain(classes).chain(nodes(view, &kept)).map(without_nulls);
+        Self {
+            api_version: VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            kubernetes: view.kubernetes.map(|version| version.to_string()),
+            items: items.collect(),
+        }
+    }
+
+    /// Returns the version of Kubernetes.
+    pub fn version(&self) -> Option<KubernetesVersion> {
+        crate::view::kubernetes_version(self.kubernetes.as_deref()?)
+    }
+}
+
+/// The keys of the labels that nodes keep.
+fn kept_keys(view: &View, keys: &[String]) -> BTreeSet<String> {
+    let mut specs = Vec::new();
+    view.written.each(|_, workload| specs.push(workload.pod.clone()));
+    let classes: Vec<Class> = view.class_fields().into_values().collect();
+    let mut kept = Asked::by(&specs).with_classes(&classes).into_keys();
+    let pools = view.guarded().into_iter().flatten().filter_map(|pool| pool.pool().ok());
+    kept.extend(pools.flat_map(|pool| pool.spec.node_selector.keys().cloned()));
+    kept.extend(SYSTEM_LABELS.iter().chain(&NODE_GROUPS).chain(&[names::POOL]).map(|key| (*key).to_owned()));
+    kept.extend(keys.iter().cloned());
+    kept
+}
+
+/// Returns a node for each group of nodes that have the same labels, taints, versions and handlers.
+fn nodes(view: &View, kept: &BTreeSet<String>) -> Vec<Value> {
+    let seen = view.nodes.known().map_or(&[][..], Vec::as_slice);
+    let names: BTreeSet<&str> = seen.iter().map(|node| &*node.object.name).collect();
+    let is_named = |key: &str, value: &str| ![names::OS, names::ARCH].contains(&key) && names.contains(value);
+    let is_kept = |key: &str, value: &str| {
+        kept.contains(key) && !is_named(key, value) || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
+    };
+    let mut groups: BTreeMap<String, (Value, usize)> = BTreeMap::new();
+    for node in seen {
+        let node = one_node(node, is_kept);
+        groups.entry(node.to_string()).or_insert((node, 0)).1 += 1;
+    }
+    let named = groups.into_iter().map(|(text, (mut node, number))| {
+        let os = node["metadata"]["labels"][names::OS].as_str().unwrap_or("node");
+        node["metadata"]["name"] = format!("{os}-{:08x}", hash(&text)).into();
+        node["metadata"]["annotations"][NODES] = number.to_string().into();
+        node
+    });
+    named.collect()
+}
+
+/// Returns the node without what names it and without what passes by itself.
+fn one_node(SeenNode { object, allocatable, handlers, .. }: &SeenNode, is_kept: impl Fn(&str, &str) -> bool) -> Value {
+    let node = &object.node;
+    let labels: Labels = node.labels.with_prefix("").filter(|(key, value)| is_kept(key, value)).collect();
+    let labels: BTreeMap<&str, &str> = labels.with_prefix("").collect();
+    let annotations = [(names::APPLIED, node.applied.as_deref()), (names::IGNORE, node.ignore.as_deref())];
+    let annotations: BTreeMap<&str, &str> =
+        annotations.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let taints: Vec<_> = node.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).collect();
+    // CPU and memory differ from node to node, and no command compares them.
+    let extended: BTreeMap<_, _> = allocatable.iter().filter(|(name, _)| name.contains('/')).collect();
+    let handlers = handlers.as_ref().map(|names| names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>());
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": extended,
+            "nodeInfo": {
+                "operatingSystem": node.operating_system.as_deref(),
+                "kernelVersion": node.kernel_version.as_ref().filter(|_| node.is_windows()).map(|version| version.to_string()),
+                "containerRuntimeVersion": node.container_runtime.as_deref(),
+            },
+            "runtimeHandlers": handlers,
+        },
+    })
+}
+
+/// Returns the pool with what decides about nodes. The rest of its status names workloads.
+fn pool(pool: &GuardedPool) -> Value {
+    let taints = pool.status.iter().flat_map(|status| &status.taints).map(
+        |TaintStatus { taint, since, at_registration, .. }| TaintStatus {
+            taint: taint.clone(),
+            since: since.clone(),
+            at_registration: *at_registration,
+            ..TaintStatus::default()
+        },
+    );
+    let status = WindowsPoolStatus { taints: taints.collect(), ..WindowsPoolStatus::default() };
+    json!({
+        "apiVersion": WindowsPool::api_version(&()), "kind": "WindowsPool",
+        "metadata": {"name": pool.name_any()},
+        "spec": pool.pool().ok().map(|pool| &pool.spec),
+        "status": pool.status.as_ref().map(|_| status),
+    })
+}
+
+fn namespace((name, labels): (&String, &BTreeMap<String, String>)) -> Value {
+    let enforced = labels.iter().filter(|(key, _)| key.starts_with("pod-security.kubernetes.io/enforce"));
+    let labels: BTreeMap<_, _> = enforced.collect();
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+}
+
+/// Removes fields without a value.
+fn without_nulls(mut value: Value) -> Value {
+    fn is_empty(value: &Value) -> bool {
+        value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty)
+    }
+    if let Value::Object(fields) = &mut value {
+        let cleaned = std::mem::take(fields).into_iter().map(|(key, value)| (key, without_nulls(value)));
+        *fields = cleaned.filter(|(_, value)| !is_empty(value)).collect();
+    }
+    value
+}
+
+/// FNV-1a: the same in every release, so that a group keeps its name.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
