@@ -2,7 +2,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use kube::Config;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool_client::causes::with_causes;
 use winpool_client::terminal::{self, Outcome};
@@ -41,16 +40,7 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
     telemetry::start(arguments.log_format, telemetry::DIRECTIVES)?;
     let config = Config::infer().await?;
     let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            stop.cancel();
-        }
-    });
+    let ended = stop.clone();
+    ctrlc::set_handler(move || ended.cancel())?;
     Ok(winpool_operator::run(config, arguments.options, stop).await?)
 }
