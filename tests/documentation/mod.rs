@@ -49,6 +49,7 @@ pages! {
     json_output: "docs/guides/json-output.md",
     #[ignore = "needs Helm: make verify"]
     monitoring: "docs/guides/monitoring.md",
+    pull_requests: "docs/guides/pull-requests.md",
     removal: "docs/guides/removal.md",
     scale_from_zero: "docs/guides/autoscaling.md",
     security: "docs/guides/security.md",

@@ -12,7 +12,7 @@ use winpool_core::windows::compatibility::Runs;
 use crate::explain::blockers::{By, Group, MovesTo, Pin, group, pool_blockers};
 use crate::explain::upgrade::Upgrade;
 use crate::finding::{Finding, Severity};
-use crate::kinds::template_of;
+use crate::kinds::{template_at, template_of};
 use crate::lint::{Facts, check, check_landing};
 use crate::pod::{PodSpec, isolation_with};
 use crate::remedy::{Edit, Operation, Rank, Remedy};
@@ -140,7 +140,8 @@ impl Moves {
         self.retired.extend(now.filter(|build| !stay.contains(build)));
         for workload in upgrade.workloads {
             if let Some(remedy) = workload.remedy {
-                let template = template_of(&workload.object.kind).unwrap_or_default();
+                let template = workload.path.as_deref().map(template_at);
+                let template = template.or_else(|| template_of(&workload.object.kind)).unwrap_or_default();
                 self.add(&workload.object, &template, remedy);
             }
         }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use winpool_core::api::{HostMatch, ObjectReference, Taint, names};
+use winpool_core::api::{HostMatch, Mode, ObjectReference, Taint, names};
 use winpool_core::plan::pools::pool::{Hosts, PoolSpec};
 use winpool_core::pod::tolerations::{toleration, written};
 use winpool_core::words::yaml;
@@ -263,6 +263,11 @@ impl Remedy {
                     .saying(format!("set hostMatch: Compatible for RuntimeClass {class}"))
             }
             None | Some(_) => return None,
+        };
+        let remedy = if pool.mode == Mode::DryRun {
+            remedy.then(Self::of(vec![Edit::set(&["spec", "mode"], Mode::Enforce)]))
+        } else {
+            remedy
         };
         Some(Self { object: Some(ObjectReference::windows_pool(&pool.name)), ..remedy })
     }

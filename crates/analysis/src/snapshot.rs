@@ -13,9 +13,10 @@ use winpool_core::plan::nodes::NODE_GROUPS;
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::pod::{Class, SYSTEM_LABELS};
 
+use crate::image::linux_only::is_injection_label;
 use crate::kubernetes::KubernetesVersion;
 use crate::verdict::Asked;
-use crate::view::{SeenNode, View};
+use crate::view::{NODE_SELECTORS, SeenNode, View};
 
 /// The version of the format.
 pub const VERSION: &str = "snapshot.winpool.dev/v1";
@@ -42,7 +43,8 @@ pub struct ClusterSnapshot {
 
 impl ClusterSnapshot {
     /// Returns the snapshot of this view. Nodes keep the labels that workloads, RuntimeClasses, pools or `keys` ask for, and those
-    /// by which clouds name groups and systems. Of namespaces it has those in `namespaces`, with what PodSecurity enforces there.
+    /// by which clouds name groups and systems. Of namespaces it has those in `namespaces`, with the labels for PodSecurity and those
+    /// that ask for sidecar injectors.
     pub fn of(view: &View, keys: &[String], namespaces: &BTreeSet<String>) -> Self {
         let kept = kept_keys(view, keys);
         let pools = view.guarded().into_iter().flatten().map(pool);
@@ -95,13 +97,13 @@ fn nodes(view: &View, kept: &BTreeSet<String>) -> Vec<Value> {
         let node = one_node(node, is_kept);
         groups.entry(node.to_string()).or_insert((node, 0)).1 += 1;
     }
-    let named = groups.into_iter().map(|(text, (mut node, number))| {
+    let found = groups.into_iter().map(|(text, (mut node, number))| {
         let os = node["metadata"]["labels"][names::OS].as_str().unwrap_or("node");
         node["metadata"]["name"] = format!("{os}-{:08x}", hash(&text)).into();
         node["metadata"]["annotations"][NODES] = number.to_string().into();
         node
     });
-    named.collect()
+    found.collect()
 }
 
 /// Returns the node without what names it and without what passes by itself.
@@ -152,9 +154,11 @@ fn pool(pool: &GuardedPool) -> Value {
 }
 
 fn namespace((name, labels): (&String, &BTreeMap<String, String>)) -> Value {
-    let enforced = labels.iter().filter(|(key, _)| key.starts_with("pod-security.kubernetes.io/enforce"));
-    let labels: BTreeMap<_, _> = enforced.collect();
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    let part = |is_it: fn(&str) -> bool| -> BTreeMap<_, _> { labels.iter().filter(|(key, _)| is_it(key)).collect() };
+    let labels = part(|key| key.starts_with("pod-security.kubernetes.io/enforce") || is_injection_label(key));
+    let annotations = part(|key| NODE_SELECTORS.contains(&key));
+    let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 }
 
 /// Removes fields without a value.

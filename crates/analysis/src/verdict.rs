@@ -16,6 +16,7 @@ use crate::placement::Obstacle;
 use crate::pod::Pod;
 
 pub use admitted::{AdmittedPod, Refused};
+pub(crate) use cluster::settled;
 pub use cluster::{Cluster, History};
 pub use groups::{Asked, Group, one_of_each};
 pub use kubelet::{ending, ends_with_upgrade};

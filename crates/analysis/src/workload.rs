@@ -174,6 +174,11 @@ impl<'a> WorkloadManifest<'a> {
         is_ignored(self.own_metadata) || is_ignored(self.metadata)
     }
 
+    /// True if a RuntimeClass in it helps. The DaemonSet controller ignores it, and Argo Workflows has no field for it.
+    pub fn takes_class(&self) -> bool {
+        !self.is_daemon_set() && group_of(self.api_version) != "argoproj.io"
+    }
+
     /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"

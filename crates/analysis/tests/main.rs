@@ -45,7 +45,7 @@ fn snapshot<'n>(
 /// What pods find with these nodes and classes, if no registry was asked.
 fn cluster(nodes: &[Node], classes: &BTreeMap<String, Class>) -> Cluster<'static> {
     static UNASKED: LazyLock<Images> = LazyLock::new(Images::default);
-    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), images: &UNASKED }
+    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), images: &UNASKED, namespaces: BTreeMap::new() }
 }
 
 /// The node of this JSON.

@@ -8,7 +8,7 @@ use winpool_client::causes::with_causes;
 use winpool_client::terminal::{self, Outcome};
 
 use crate::{
-    blockers, builds, check, diff, fix, images, output, plan, reference, render, report, snapshot, status, why,
+    Error, blockers, builds, check, diff, fix, images, output, plan, reference, render, report, snapshot, status, why,
 };
 
 /// Answers questions about Windows nodes and workloads. It changes nothing in the cluster.
@@ -49,11 +49,11 @@ pub async fn main() -> ExitCode {
         Ok(Cli { command }) => command,
         Err(error) => return output::usage(&error),
     };
-    match execute(command).await {
+    match Box::pin(execute(command)).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
             eprintln!("{}", terminal::error(&with_causes(&*error)));
-            ExitCode::FAILURE
+            error.downcast_ref().map_or(ExitCode::FAILURE, |error: &Error| error.exit_code().into())
         }
     }
 }

@@ -21,7 +21,12 @@ fn instead(error: &Unusable) -> &'static str {
 impl Error {
     /// True if the same question may be answered later.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::Read(ReadError::Failed { .. }))
+        matches!(self, Self::NotIn { .. } | Self::Read(ReadError::Failed { .. }))
+    }
+
+    /// The exit code of the program.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Lacking(_)) { 2 } else { 1 }
     }
 }
 
@@ -48,8 +53,13 @@ pub enum Error {
     Invalid(#[from] InvalidPool),
     #[error("there is no {kind} {name}")]
     NotFound { kind: &'static str, name: String },
+    #[error("there is no {kind} {name} in namespace {namespace}")]
+    NotIn { kind: &'static str, name: String, namespace: String },
     #[error("{0}")]
     Subject(String),
+    /// The input does not show what the answer needs.
+    #[error("{0}")]
+    Lacking(String),
     #[error("cannot read the object: {0}")]
     Decode(#[from] serde_json::Error),
     #[error("there are several WindowsPools: {0}; name one with --pool")]

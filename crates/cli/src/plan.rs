@@ -291,12 +291,12 @@ pub(super) fn workloads_text(text: &mut Text, workloads: &[WorkloadForecast]) {
             }
         };
         text.styled("  ", style, words);
-        for WorkloadForecast { object, nodes_now, nodes_after, reason, .. } in workloads.iter().take(NAMED) {
+        for WorkloadForecast { object, path, nodes_now, nodes_after, reason, .. } in workloads.iter().take(NAMED) {
             let nodes = || format!(" ({nodes_now} -> {})", count(*nodes_after, "node"));
             let nodes = if nodes_now == nodes_after { String::new() } else { nodes() };
             let reason = reason.as_ref().filter(|_| effect <= Effect::FewerNodes);
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-            text.paragraph("    ", &format!("{object}{nodes}{reason}"));
+            text.paragraph("    ", &format!("{object}{}{nodes}{reason}", super::upgrade::template(path.as_ref())));
         }
         if workloads.len() > NAMED {
             text.line(&format!("    and {} more, which -o json names", workloads.len() - NAMED));

@@ -137,12 +137,17 @@ impl VersionNames {
     }
 }
 
+/// Returns the path of the pod spec after the name of its object, if there are several.
+pub fn template(path: Option<&String>) -> String {
+    path.map_or_else(String::new, |path| format!(", {path}"))
+}
+
 /// Adds the table, and a note for each change of a pool.
 fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &VersionNames) {
     let mut notes: Vec<(&Remedy, usize)> = Vec::new();
     let mut table = Table::new(&["WORKLOAD", "NOW", "DURING UPGRADE", "AFTER", "SMALLEST CHANGE"]);
     for workload in workloads {
-        let UpgradedWorkload { object, now, rolling, after, evidence, remedy, reason } = workload;
+        let UpgradedWorkload { object, path, now, rolling, after, evidence, remedy, reason } = workload;
         let change = match (remedy, reason) {
             (Some(remedy), _) if remedy.object.is_some() => {
                 let known = notes.iter().position(|(known, _)| *known == remedy);
@@ -158,7 +163,7 @@ fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &Version
             (None, None) => versions.none(*evidence),
         };
         let ObjectReference { kind, namespace, name } = object;
-        let named = format!("{kind} {}/{name}", namespace.as_deref().unwrap_or_default());
+        let named = format!("{kind} {}/{name}{}", namespace.as_deref().unwrap_or_default(), template(path.as_ref()));
         let cells = [(now, false), (rolling, false), (after, true)];
         let [now, rolling, after] = cells.map(|(runs, is_last)| versions.cell(object, *runs, is_last));
         table.row([named, now, rolling, after, change]);

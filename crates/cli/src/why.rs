@@ -112,14 +112,16 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
     }
 }
 
-/// Reads the kind and name of a workload that creates pods from a template.
+/// Reads the kind and name of a pod, or of a workload that creates pods.
 pub(super) fn workload(words: &[String]) -> Result<(&'static WorkloadKind, &str), Error> {
-    match parse(words)? {
-        (Kind::Workload(kind), name) => Ok((kind, name)),
-        (kind, name) => {
-            Err(Error::Subject(format!("{kind:?} {name} has no pod template: name a workload, such as deployment/web")))
-        }
-    }
+    let (kind, name) = parse(words)?;
+    let row = match kind {
+        Kind::Workload(kind) => Some(kind),
+        Kind::Pod => WorkloadKind::own("Pod"),
+        Kind::Node | Kind::Class => None,
+    };
+    let wrong = || Error::Subject(format!("{kind:?} {name} has no pods: name a workload, such as deployment/web"));
+    Ok((row.ok_or_else(wrong)?, name))
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
@@ -168,7 +170,7 @@ async fn until_yes(
 ) -> Result<(PodExplanation, Gaps), Error> {
     let end = time.map(|time| Instant::now() + time);
     loop {
-        let asked = ask().await;
+        let asked = Box::pin(ask()).await;
         let is_over = end.is_none_or(|end| end <= Instant::now() + AGAIN);
         match asked {
             Ok((answer, gaps)) if answer.runs() || is_over => return Ok((answer, gaps)),

@@ -68,10 +68,13 @@ fn a_snapshot_names_no_node_and_no_workload_and_is_the_same_for_the_same_cluster
     assert_eq!(snapshot(directory.path(), "b.yaml", &objects, &[]), text);
 
     // The user may keep more.
-    let labels = json!({"pod-security.kubernetes.io/enforce": "baseline", "owner": "alice"});
+    let labels = json!({
+        "pod-security.kubernetes.io/enforce": "baseline", "istio-injection": "enabled", "owner": "alice",
+    });
     objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}}));
     let text = snapshot(directory.path(), "c.yaml", &objects, &["--namespace", "shop"]);
-    assert!(text.contains("enforce: baseline") && !text.contains("alice"), "{text}");
+    assert!(text.contains("enforce: baseline") && text.contains("istio-injection: enabled"), "{text}");
+    assert!(!text.contains("alice"), "{text}");
 }
 
 #[test]

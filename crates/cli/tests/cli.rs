@@ -225,7 +225,7 @@ fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {os: {name: windows}, containers: [{name: c}]}\n";
     for subject in ["pod/web", "node/win"] {
         let (code, _, error) = with_stdin(&["why", subject, "-f", "-"], pod);
-        assert!(code == Some(1) && error.to_lowercase().starts_with("winpool: the manifests have no nodes"), "{error}");
+        assert!(code == Some(2) && error.to_lowercase().starts_with("winpool: the manifests have no nodes"), "{error}");
     }
     for (command, code) in [("status", 2), ("plan", 2)] {
         let (found, out, _) = with_stdin(&[command, "-f", POOL, "-f", "-"], pod);

@@ -207,7 +207,7 @@ fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let (code, _, error) = why(&format!("{deployment}{labelled}"));
-    assert_eq!(code, Some(1), "{error}");
+    assert_eq!(code, Some(2), "{error}");
     assert!(error.starts_with("winpool: the manifests have no RuntimeClass windows-2022, "), "{error}");
     let (code, out, error) = why(&format!("{deployment}{labelled}{pool}"));
     assert_eq!((code, error.as_str()), (Some(0), ""));

@@ -16,6 +16,7 @@ use winpool_core::windows::builds::{Product, by_version};
 use winpool_core::windows::compatibility::{Runs, WindowsHost};
 
 use crate::explain::images::{Move, moved};
+use crate::image::name::build_of;
 use crate::image::{Sign, can_run, runs, tags};
 use crate::kubernetes::KubernetesSupport;
 use crate::lint::Facts;
@@ -170,10 +171,19 @@ pub fn blockers(
             (None, Some(to)) => Remedy::advice(format!("name a RuntimeClass of {to}; there is none yet")),
             (None, None) => Remedy::advice("name a RuntimeClass of another build"),
         };
-        let may_stay = target.is_some_and(|to| can_run(Isolation::Process, retired, to));
-        let remedy = match facts.compatible(name).filter(|_| may_stay) {
-            Some(pool) => remedy.and(&format!("; or, if you upgrade the nodes in place, {}", pool.text)).undecided(),
-            None => remedy,
+        let tagged = || pod.images().filter(|(container, _)| !container.is_host_process);
+        let images = tagged().filter_map(|(_, name)| build_of(name)).chain([retired]);
+        let stays = |to: Build| images.map(|image| facts.runs(Isolation::Process, image, to)).max();
+        let remedy = match (facts.compatible(name), target.and_then(stays)) {
+            (Some(pool), Some(stays @ (Runs::Yes | Runs::IfContainerd(_)))) => {
+                let condition = match stays {
+                    Runs::IfContainerd(since) => format!(" and their containerd is {since} or later"),
+                    _ => String::new(),
+                };
+                let or = format!("; or, if you upgrade the nodes in place{condition}, {}", pool.text);
+                remedy.and(&or).undecided()
+            }
+            _ => remedy,
         };
         pin(By::Class, "runtimeClassName", name, remedy);
     }
@@ -231,12 +241,18 @@ fn label_of_build(selector: &BTreeMap<String, String>, facts: &Facts, build: Bui
     Some(Edit::select(key, facts.value_of_build(build, key)?))
 }
 
+/// The label with the version of Windows on nodes of GKE: `2022`.
+const GKE_VERSION: &str = "cloud.google.com/gke-windows-os-version";
+
 /// Returns the builds that labels of clouds name, such as `kubernetes.azure.com/os-sku: Windows2019`.
 fn cloud_builds(selector: &BTreeMap<String, String>) -> impl Iterator<Item = Build> {
-    let of_cloud = selector.iter().filter(|(key, _)| SYSTEM_LABELS.contains(&key.as_str()));
-    of_cloud.filter_map(|(_, value)| {
-        let version = value.to_ascii_lowercase();
-        by_version(version.strip_prefix("windows")?).map(|product| product.build)
+    selector.iter().filter_map(|(key, value)| {
+        let value = value.to_ascii_lowercase();
+        let version = match key.as_str() {
+            GKE_VERSION => Some(value.as_str()),
+            key => value.strip_prefix("windows").filter(|_| SYSTEM_LABELS.contains(&key)),
+        };
+        by_version(version?).map(|product| product.build)
     })
 }
 
@@ -284,6 +300,9 @@ fn image_pins(
             _ => !has_moved && is_for_it || is_pinned && moves_to.is_some(),
         };
         let field = workload.field(&own_path);
+        // Such a pod has no template: the field is elsewhere in the object.
+        let remedy =
+            if workload.is_assembled() { Remedy::advice(remedy.text.replace(&own_path, &field)) } else { remedy };
         counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, remedy) })
     });
     pins.collect()

@@ -47,11 +47,11 @@ impl Difference {
         let (mut before, after) = (Side::of(before, images, now), Side::of(after, images, now));
         let (mut difference, mut others) = (Self::default(), BTreeMap::new());
         std::mem::swap(&mut before.subjects, &mut others);
-        for (object, subject) in &after.subjects {
+        for (key, subject) in &after.subjects {
             let then = after.verdict(subject);
-            let Some(known) = others.remove(object) else {
+            let Some(known) = others.remove(key) else {
                 let reason = after.why_not(&then);
-                difference.added.push(AddedWorkload { object: object.clone(), reason });
+                difference.added.push(AddedWorkload { object: key.0.clone(), reason });
                 continue;
             };
             let now = before.verdict(&known);
@@ -59,21 +59,21 @@ impl Difference {
             let reason = || after.why_not(&then);
             difference.workloads.extend(changed.map(|changed| WorkloadForecast { reason: reason(), ..changed }));
         }
-        difference.removed = others.into_keys().collect();
+        difference.removed = others.into_keys().map(|(object, _)| object).collect();
         difference
     }
 }
 
 /// A cluster, with one node of each group of equal ones.
 struct Side<'a> {
-    subjects: BTreeMap<ObjectReference, WorkloadSubject>,
+    subjects: BTreeMap<(ObjectReference, Option<String>), WorkloadSubject>,
     cluster: Cluster<'a>,
     groups: Vec<Group>,
 }
 
 impl<'a> Side<'a> {
     fn of(view: View, images: &'a Images, now: Now) -> Self {
-        let there = Cluster { nodes: view.hosts().unwrap_or_default(), classes: view.class_fields(), images };
+        let there = view.cluster(images);
         let started = view.started();
         let snapshot = Snapshot::of(view, now);
         let cluster = forecast(snapshot.clone()).cluster(&there);
@@ -82,7 +82,8 @@ impl<'a> Side<'a> {
         let asked = asked.with_classes(cluster.classes.values());
         let groups = one_of_each(cluster.nodes.iter().map(|node| asked.group(node)));
         let cluster = cluster.with_one_of_each(&groups);
-        let subjects = subjects.into_iter().map(|subject| (subject.object.clone(), subject)).collect();
+        let subjects = subjects.into_iter();
+        let subjects = subjects.map(|subject| ((subject.object.clone(), subject.path.clone()), subject)).collect();
         Self { subjects, cluster, groups }
     }
 

@@ -29,7 +29,7 @@ use crate::view::View;
 use silent::silent;
 
 pub use class_request::apply_request;
-pub(super) use pools::mode_of;
+pub(super) use pools::{OF_CLASSES, mode_of};
 pub use result::{Change, ClassForecast, Forecast, ForecastSummary, NodeForecast, PoolForecast};
 pub use simulation::{Simulation, new_pod};
 pub use snapshot::Snapshot;
@@ -53,14 +53,15 @@ impl ForecastOutcome {
             None => host,
         });
         let classes = self.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class)));
-        Cluster { nodes: nodes.collect(), classes: classes.collect(), images: before.images }
+        let namespaces = before.namespaces.clone();
+        Cluster { nodes: nodes.collect(), classes: classes.collect(), images: before.images, namespaces }
     }
 }
 
 /// Returns the changes that the operator would make to the cluster of this view, and what they change for new pods once no taint is
 /// held any more.
 pub fn forecast_of(view: View, images: &Images, now: Now) -> ForecastOutcome {
-    let there = view.hosts().map(|nodes| Cluster { nodes, classes: view.class_fields(), images });
+    let there = view.nodes.known().map(|_| view.cluster(images));
     let started = view.started();
     let snapshot = Snapshot::of(view, now);
     let mut outcome = forecast(snapshot.clone());

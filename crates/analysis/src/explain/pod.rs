@@ -9,7 +9,7 @@ use crate::kinds::WorkloadKind;
 use crate::pod::{Pod, daemon_set_node};
 use crate::remedy::Remedy;
 use crate::system::doubt;
-use crate::verdict::{AdmittedPod, Cluster, OnNode, PlacedBy, Subject, Verdict, ends_with_upgrade};
+use crate::verdict::{AdmittedPod, Cluster, OnNode, PlacedBy, RECREATE, Subject, Verdict, ends_with_upgrade};
 use crate::view::{Node, Workload};
 use crate::workload::or_default;
 
@@ -38,9 +38,26 @@ pub fn answer_template(
     cluster: &Cluster<'_>,
 ) -> PodExplanation {
     let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
-    let pod = Pod { spec, os_label, ..Pod::default() };
+    let pod = Pod { spec, os_label, namespace: workload.namespace.clone(), ..Pod::default() };
     let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
-    PodExplanation { object, ..explanation(&pod, pods, PlacedBy::of(Some(kind)), cluster) }
+    let explained = explanation(&pod, pods, PlacedBy::of(Some(kind)), cluster);
+    let recreate = || recreate(pods, cluster);
+    PodExplanation { object, remedy: explained.remedy.or_else(recreate), ..explained }
+}
+
+/// Returns what to do with pods that wait, because they keep what their RuntimeClass had when they were created.
+fn recreate(pods: &[Pod], cluster: &Cluster<'_>) -> Option<Remedy> {
+    let waits = |pod: &&Pod| pod.start_status.is_unschedulable && pod.spec.node.is_none() && !pod.is_terminating;
+    let of_class = pods.iter().filter(waits).filter(|pod| pod.spec.runtime_class.is_some());
+    let mut waiting = of_class.filter(|pod| {
+        let remedy = answer(pod, cluster).remedy;
+        remedy.is_some_and(|remedy| remedy.text.starts_with(RECREATE))
+    });
+    let first = waiting.next()?;
+    Some(Remedy::advice(format!(
+        "{RECREATE}s that wait, such as {}: they keep what their RuntimeClass had when they were created",
+        first.name
+    )))
 }
 
 /// Explains a pod, or the template of `pods` as a pod.

@@ -18,7 +18,7 @@ use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
 use winpool_core::pod::{Class, selects_windows};
 use winpool_core::windows::{Build, builds};
 
-use crate::explain::forecast::{ForecastOutcome, Snapshot, forecast, mode_of};
+use crate::explain::forecast::{ForecastOutcome, OF_CLASSES, Snapshot, forecast, mode_of};
 use crate::explain::installation::Installation;
 use crate::explain::node::{UNOWNED, selects, state_under};
 use crate::explain::pod_count::PodCount;
@@ -337,6 +337,14 @@ fn class_state(pool: &GuardedPool, name: &str) -> Option<String> {
     Some(class.state.as_str().to_owned())
 }
 
+/// True if the operator reported that a class selects no node, and now there is one.
+fn is_over(problem: &Problem, snapshot: &Snapshot) -> bool {
+    let is_it = |name: &str| ObjectReference::runtime_class(name) == problem.object;
+    let class = snapshot.classes.iter().find(|class| is_it(&class.name_any()));
+    problem.reason == reason::CLASS_WITHOUT_NODES
+        && class.is_some_and(|class| snapshot.nodes.values().any(|node| selects(class, node)))
+}
+
 fn pool_summary(
     pool: &GuardedPool,
     report: Option<&WindowsPoolStatus>,
@@ -359,6 +367,11 @@ fn pool_summary(
         Some(pool) => (pool.held_taints.clone(), pool.without_pods.clone()),
         None => (report.map(|status| held_taints(pool, status)).unwrap_or_default(), Vec::new()),
     };
+    let is_new = |problem: &&Problem| {
+        let is_it = |known: &Problem| (&known.reason, &known.object) == (&problem.reason, &problem.object);
+        OF_CLASSES.contains(&problem.reason.as_str()) && !status.problems.iter().any(is_it)
+    };
+    let of_classes: Vec<Problem> = forecast.iter().flat_map(|pool| &pool.problems).filter(is_new).cloned().collect();
     let mode = mode_of(pool);
     // In dry run the message of Ready does not name the `DaemonSets`.
     let held = condition(names::condition::TAINTS_APPLIED)
@@ -379,7 +392,12 @@ fn pool_summary(
         held_taints,
         helped_workloads: status.helped_workloads,
         failing_pods,
-        problems: held.into_iter().chain(status.problems).chain(unused(pool, &snapshot.assign_class)).collect(),
+        problems: held
+            .into_iter()
+            .chain(status.problems.into_iter().filter(|problem| !is_over(problem, snapshot)))
+            .chain(unused(pool, &snapshot.assign_class))
+            .chain(of_classes)
+            .collect(),
         name,
     }
 }

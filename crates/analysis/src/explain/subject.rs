@@ -21,6 +21,8 @@ pub struct WorkloadSubject {
     pub object: ObjectReference,
     /// Its kind, if winpool knows the field with its template.
     pub kind: Option<&'static WorkloadKind>,
+    /// The path of the pod spec, if the object has several.
+    pub path: Option<String>,
     /// A pod as the template says.
     pub template: Pod,
     history: History,
@@ -64,9 +66,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
     for pod in snapshot.pods.known().into_iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
     }
-    // Those with several templates count as their pods do.
-    let known = snapshot.workloads.known().into_iter().flatten();
-    let workloads: Vec<_> = known.filter(|(_, workload)| workload.path.is_none()).collect();
+    let workloads: Vec<_> = snapshot.workloads.known().into_iter().flatten().collect();
     let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(kind, workload)).collect();
     let mut with_children: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for (child, own) in &pods {
@@ -78,6 +78,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
     let subject = |object, kind, template, pods: &[&Pod], started_on| WorkloadSubject {
         object,
         kind,
+        path: None,
         template,
         history: History::of(pods.iter().copied(), |name| systems.get(name).copied()),
         started_on,
@@ -88,24 +89,31 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
     let cluster =
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
     let on_windows = started.on_windows();
-    let new = workloads.iter().filter_map(|(kind, workload)| Some((name_of(kind, workload), new_pod(kind, workload)?)));
-    let (names, new): (Vec<_>, Vec<_>) =
-        new.map(|(name, pod)| (name.clone(), (pod, on_windows.get(&name) == Some(&true)))).unzip();
-    let added: BTreeMap<String, Vec<Taint>> = names.into_iter().zip(cluster.added_tolerations(new)).collect();
+    let new = workloads.iter().enumerate().filter_map(|(index, (kind, workload))| {
+        let has_run_there = on_windows.get(&name_of(kind, workload)) == Some(&true);
+        Some((index, (new_pod(kind, workload)?, has_run_there)))
+    });
+    let (places, new): (Vec<usize>, Vec<_>) = new.unzip();
+    let added: BTreeMap<usize, Vec<Taint>> = places.into_iter().zip(cluster.added_tolerations(new)).collect();
     let mut found = Vec::new();
-    for (kind, workload) in workloads {
+    for (index, (kind, workload)) in workloads.into_iter().enumerate() {
         let name = name_of(kind, workload);
         let is_left_over = workload.controller.is_some() && (is_owned(&name) || workload.replicas == 0);
         if workload.is_over || is_left_over {
             continue;
         }
         let own = with_children.get(&*name).map_or(&[][..], Vec::as_slice);
-        let mut template =
-            Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
-        template.spec.tolerations.extend(added.get(&name).into_iter().flatten().map(toleration));
+        let mut template = Pod {
+            spec: workload.template.clone(),
+            os_label: workload.os_label.clone(),
+            namespace: workload.namespace.clone(),
+            ..Pod::default()
+        };
+        template.spec.tolerations.extend(added.get(&index).into_iter().flatten().map(toleration));
         let object = reference(kind.name, &workload.namespace, &workload.name);
-        let controller = workload.controller.clone();
-        found.push(WorkloadSubject { controller, ..subject(object, Some(kind), template, own, started.builds(&name)) });
+        let (controller, path) = (workload.controller.clone(), workload.path.clone());
+        let of_object = subject(object, Some(kind), template, own, started.builds(&name));
+        found.push(WorkloadSubject { path, controller, ..of_object });
     }
     for (name, own) in &pods {
         let is_shown = |pod: &&Pod| {
@@ -128,7 +136,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
             started.builds(name),
         ));
     }
-    found.sort_by(|a, b| (&a.object.namespace, &a.object).cmp(&(&b.object.namespace, &b.object)));
+    found.sort_by(|a, b| (&a.object.namespace, &a.object, &a.path).cmp(&(&b.object.namespace, &b.object, &b.path)));
     found
 }
 
@@ -144,7 +152,7 @@ fn template_of(pod: &Pod, classes: &BTreeMap<String, Class>) -> Pod {
         class.remove_from(&mut spec);
         spec.runtime_class = Some(name.clone());
     }
-    Pod { spec, os_label: pod.os_label.clone(), ..Pod::default() }
+    Pod { spec, os_label: pod.os_label.clone(), namespace: pod.namespace.clone(), ..Pod::default() }
 }
 
 fn name_of(kind: &'static WorkloadKind, workload: &Workload) -> String {

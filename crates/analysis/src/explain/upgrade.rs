@@ -115,6 +115,7 @@ fn workload(
     }
     let mut workload = UpgradedWorkload {
         object: subject.object.clone(),
+        path: subject.path.clone(),
         now: now.answer(&at_first, facts),
         rolling: rolling.answer(&while_rolling, facts),
         after: after.answer(&at_last, facts),

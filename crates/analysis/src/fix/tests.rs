@@ -79,7 +79,8 @@ fn certain_changes_are_made_and_the_rest_is_listed() {
 
 #[test]
 fn rules_are_chosen_by_name() {
-    let windows = deployment(&json!({"nodeSelector": {NODE_LABEL: "windows"}, "containers": []}));
+    let windows =
+        deployment(&json!({"nodeSelector": {NODE_LABEL: "windows"}, "containers": [{"name": "c", "image": "app"}]}));
     let named = |rule: &str| BTreeSet::from([rule.to_owned()]);
     let only = Choice { only: named("os-name-missing"), ..any_cluster() };
     assert_eq!(told(&windows, &only).0, "set os.name: windows");
@@ -101,13 +102,16 @@ fn a_probable_system_needs_the_users_word() {
 
 #[test]
 fn a_live_cluster_whose_taints_keep_linux_pods_off_stays_as_it_is() {
-    assert_eq!(told(&deployment(&json!({"containers": []})), &Choice::default()), (String::new(), Vec::new()));
+    assert_eq!(
+        told(&deployment(&json!({"containers": [{"name": "c", "image": "app"}]})), &Choice::default()),
+        (String::new(), Vec::new())
+    );
 }
 
 #[test]
 fn an_api_version_changes_if_only_its_name_does() {
     let old = |api_version: &str, kind: &str, spec: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
-    let linux = json!({"spec": {"nodeSelector": {NODE_LABEL: "linux"}, "containers": []}});
+    let linux = json!({"spec": {"nodeSelector": {NODE_LABEL: "linux"}, "containers": [{"name": "c", "image": "app"}]}});
     let job = old("batch/v1beta1", "CronJob", json!({"jobTemplate": {"spec": {"template": linux}}}));
     assert_eq!(told(&job, &any_cluster()).0, "set apiVersion: batch/v1");
     let selecting =
@@ -247,7 +251,7 @@ fn an_object_that_the_api_server_refuses_is_changed_only_if_that_solves_it() {
         remedy: Remedy::of(vec![Edit::set(&["apiVersion"], "node.k8s.io/v1")]),
     };
     let source = Position { file: "web.yaml".into(), line: 1 };
-    let mut view = view(&[deployment(&json!({"containers": []}))]);
+    let mut view = view(&[deployment(&json!({"containers": [{"name": "c", "image": "app"}]}))]);
     view.refused.push((source.clone(), finding.clone()));
     let Fixes { changed, by_hand } = fixes(&view, &Facts::none(), &any_cluster(), &Moves::default());
     let words: Vec<&str> = changed.iter().map(|(_, fix)| fix.remedy.text.as_str()).collect();

@@ -51,7 +51,7 @@ pub fn verdict(name: &str, is_host_process: bool, host: &Host, isolation: Isolat
         // A host-process container runs on every build (KEP 1981), and shows nothing of the pod's others.
         Some(Sign::Tag(build)) if !is_host_process => {
             let runs = runs(isolation, build, host.windows());
-            Verdict { runs: Some(runs), reason: reason(runs, build, host) }
+            Verdict { runs: Some(runs), reason: reason(runs, build, host, isolation) }
         }
         Some(Sign::Tag(_)) | None => Verdict { runs: None, reason: None },
     }
@@ -74,13 +74,17 @@ pub fn by_registry<'a>(
 }
 
 /// Describes why a node does not run an image of a build, or may not run it.
-fn reason(runs: Runs, image: Build, host: &Host) -> Option<String> {
+fn reason(runs: Runs, image: Build, host: &Host, isolation: Isolation) -> Option<String> {
     let pair = format!("an image of {} on a node of {}", name_of(image), name_of(host.kernel.build));
     Some(match runs {
         Runs::Yes => return None,
         Runs::IfContainerd(since) => {
             format!("{pair}: it starts with containerd {since} or later, and the node does not report its version")
         }
+        Runs::Unknown if isolation == Isolation::HyperV => format!(
+            "{pair}: it is unknown if Hyper-V isolation starts it, because the virtual machine starts from the pause image of the \
+             node (containerd/containerd#8348)"
+        ),
         Runs::Unknown => format!("{pair}: it is unknown if this release of containerd starts it"),
         Runs::No => {
             format!("{pair}: \"no match for platform in manifest\" when it is pulled, or 0xc0370101 when it starts")

@@ -10,11 +10,13 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Toleration;
+use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::api::{Mode, Taint, TaintPolicy, names};
 use winpool_core::labels::Labels;
 use winpool_core::node::NodeFields;
 use winpool_core::plan::Now;
+use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::classes::{is_declared, plan_classes};
 use winpool_core::plan::nodes::assessment::{assess, assess_as};
 use winpool_core::plan::nodes::numbers::NodeSummary;
@@ -29,12 +31,12 @@ use winpool_core::windows::{Build, ContainerRuntime};
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
-use crate::placement::{lacked_affinity, selects};
+use crate::placement::{Obstacle, lacked_affinity, obstacles, selects};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
-use crate::verdict::{Asked, Group, one_of_each};
+use crate::verdict::{Asked, Group, one_of_each, settled};
 use crate::view::{Known, Node, SeenNode, View, after, lacks_handler, relabelled};
 use crate::workload::WorkloadManifest;
 
@@ -74,13 +76,15 @@ pub struct Facts {
     kubernetes: Option<KubernetesVersion>,
     /// The classes that exist, and those that pools will create.
     classes: BTreeMap<String, Class>,
+    /// The classes that exist, each with the pool that manages it.
+    owners: BTreeMap<String, Option<String>>,
     /// How much is known of the classes that exist.
     existing: Known<()>,
     pools: Vec<Arc<Pool>>,
     /// The Windows nodes.
     nodes: Known<BTreeMap<NodeKind, Vec<WindowsNode>>>,
-    /// Names and labels of the other nodes.
-    other_nodes: Vec<(String, Labels)>,
+    /// The other nodes.
+    other_nodes: Vec<Node>,
     /// The classes among them that do not exist yet, with the pool that creates each.
     to_come: BTreeMap<String, Arc<Pool>>,
     /// The classes that only a pool in dry run would create. A workload that named one would get no pods.
@@ -95,6 +99,10 @@ pub struct Facts {
     on_windows: Arc<BTreeMap<String, bool>>,
     /// What namespaces enforce, as far as their labels are known.
     pod_security: BTreeMap<String, PodSecurity>,
+    /// The labels of namespaces, as far as they are known.
+    namespaces: Arc<BTreeMap<String, BTreeMap<String, String>>>,
+    /// What namespaces add to the `nodeSelector` of their pods.
+    node_selectors: BTreeMap<String, BTreeMap<String, String>>,
     /// The tolerations that winpool adds to new pods, by workload; `None` if that is not known.
     added: Option<Arc<AddedTolerations>>,
     /// The builds to which no rule suggests to pin a pod.
@@ -136,13 +144,10 @@ impl Facts {
             for SeenNode { object, handlers, .. } in nodes {
                 let mut node = object.node.clone();
                 if !node.is_windows() {
-                    other_nodes.push((object.name.to_string(), node.labels));
+                    other_nodes.push(settled(&Node::of(&object.name, &node)));
                     continue;
                 }
-                if let Some(build) = node.windows_build() {
-                    // The kubelet writes the label of the build, and the operator corrects it.
-                    node.labels = relabelled(&node.labels, [(names::WINDOWS_BUILD, Some(&*build.to_string()))]);
-                }
+                label_build(&mut node);
                 let kind = NodeKind { handlers: handlers.clone(), ..NodeKind::of(&node, &policy, is_reported) };
                 let host = Node::of(&object.name, &node).host();
                 kinds.entry(kind).or_default().push(WindowsNode {
@@ -154,6 +159,7 @@ impl Facts {
             }
             kinds
         });
+        let classes = || view.classes.known().into_iter().flatten();
         let enforced = view.namespace_labels.iter();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
         // What was written has its own record, because the pods may not be kept beside it.
@@ -161,6 +167,7 @@ impl Facts {
         Self {
             kubernetes: view.kubernetes,
             classes: view.class_fields(),
+            owners: classes().map(|class| (class.name_any(), owner(class).map(str::to_owned))).collect(),
             existing: view.classes.map(|_| ()),
             nodes,
             other_nodes,
@@ -175,6 +182,8 @@ impl Facts {
             pod_security: enforced
                 .filter_map(|(name, labels)| Some((name.clone(), PodSecurity::of(labels)?)))
                 .collect(),
+            namespaces: Arc::new(view.namespace_labels.clone()),
+            node_selectors: view.namespace_selectors(),
             taints_are_held: false,
             are_nodes_open: false,
             added: None,
@@ -236,11 +245,21 @@ impl Facts {
             && kinds.all(|kind| lacks_handler(kind.handlers.as_deref(), kind.runtime, &class.handler))
     }
 
+    /// Returns what its namespace adds to the `nodeSelector` of this workload's pods.
+    pub(super) fn node_selector_of(&self, workload: &WorkloadManifest<'_>) -> Option<&BTreeMap<String, String>> {
+        self.node_selectors.get(workload.namespace)
+    }
+
     /// Returns why the API server refuses pods like this one in their namespace, with the level that it enforces.
     pub(super) fn violations(&self, workload: &WorkloadManifest<'_>) -> Option<(&'static str, Vec<&'static str>)> {
         let enforced = self.pod_security.get(workload.namespace)?;
         let violations = enforced.violations(workload.raw, workload.metadata, self.kubernetes);
         (!violations.is_empty()).then(|| (enforced.level(), violations))
+    }
+
+    /// Returns the name and the labels of the workload's namespace, if they are known.
+    pub(super) fn namespace(&self, workload: &WorkloadManifest<'_>) -> Option<(&String, &BTreeMap<String, String>)> {
+        self.namespaces.get_key_value(workload.namespace)
     }
 
     /// Reads the workloads of the view, which are those that rules are asked about: what they ask of nodes, and which tolerations the
@@ -256,7 +275,8 @@ impl Facts {
         });
         self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)));
         if !self.pools.is_empty() {
-            let snapshot = Snapshot::without_workloads(view, now).enforced();
+            let mut snapshot = Snapshot::without_workloads(view, now).enforced();
+            snapshot.nodes.values_mut().for_each(label_build);
             let added = Simulation::new(snapshot).added_tolerations(new);
             self.added = Some(Arc::new(keys.into_iter().zip(added).collect()));
         }
@@ -272,7 +292,7 @@ impl Facts {
             *nodes = groups.into_iter().filter_map(one).collect();
         }
         let mut seen = BTreeSet::new();
-        self.other_nodes.retain(|(name, labels)| seen.insert(format!("{:?}", asked.of(name, labels))));
+        self.other_nodes.retain(|node| seen.insert(asked.group(node)));
     }
 
     /// Adds the platforms of images, as registries report them.
@@ -401,7 +421,14 @@ impl Facts {
         let selects_all = pod.node_selector.is_empty() && pod.terms.is_empty();
         selects_all
             || self.other_nodes.is_empty()
-            || self.other_nodes.iter().any(|(_, labels)| selects(pod, class, labels))
+            || self.other_nodes.iter().any(|node| selects(pod, class, &node.labels))
+    }
+
+    /// True if a known Linux node takes the pod, or none is known.
+    pub fn linux_takes(&self, pod: &PodSpec) -> bool {
+        let is_small = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Resource { .. });
+        let takes = |node: &Node| obstacles(pod, node).iter().all(is_small);
+        self.other_nodes.is_empty() || self.other_nodes.iter().any(takes)
     }
 
     /// Returns the system of the nodes that the pod selects, if these are of one system.
@@ -412,7 +439,7 @@ impl Facts {
     /// Returns the labels of each node, and true for a Windows node.
     fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
         let windows = self.windows().map(|node| (true, &node.labels));
-        windows.chain(self.other_nodes.iter().map(|(_, labels)| (false, labels)))
+        windows.chain(self.other_nodes.iter().map(|node| (false, &node.labels)))
     }
 
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
@@ -445,7 +472,9 @@ impl Facts {
     pub fn compatible(&self, name: &str) -> Option<Remedy> {
         let build = self.classes.get(name)?.build()?;
         let is_discovered = |spec: &PoolSpec| spec.discover && spec.class_name(build).as_deref() == Some(name);
-        let pool = self.pools.iter().find(|pool| is_declared(pool, name) || is_discovered(&pool.spec))?;
+        let may = |pool: &Pool| self.owners.get(name).is_none_or(|owner| owner.as_ref() == Some(&pool.spec.name));
+        let makes = |pool: &Pool| is_declared(pool, name) || is_discovered(&pool.spec);
+        let pool = self.pools.iter().find(|pool| may(pool) && makes(pool))?;
         Some(Remedy::compatible(&pool.spec, name)?.in_object())
     }
 
@@ -504,6 +533,11 @@ impl Facts {
         let closest = lacked.min_by_key(Vec::len)?;
         let is_for_others = |expression: &String| is_on_every(expression.split(' ').next().unwrap_or_default());
         (!closest.is_empty() && !closest.iter().any(is_for_others)).then_some(closest)
+    }
+
+    /// True if a Windows node has this name.
+    pub fn is_windows_node(&self, name: &str) -> bool {
+        self.windows().any(|node| node.name == name)
     }
 
     /// True if a Windows node is known.
@@ -703,6 +737,13 @@ impl NodeKind {
     /// What decides which images its nodes run.
     fn host(&self) -> Option<WindowsHost> {
         Some(WindowsHost { build: self.build?, runtime: self.runtime })
+    }
+}
+
+/// Sets the label of the build, which the kubelet writes and the operator corrects.
+fn label_build(node: &mut NodeFields) {
+    if let Some(build) = node.windows_build().filter(|_| node.is_windows()) {
+        node.labels = relabelled(&node.labels, [(names::WINDOWS_BUILD, Some(&*build.to_string()))]);
     }
 }
 

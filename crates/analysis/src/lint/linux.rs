@@ -59,24 +59,20 @@ fn images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let metadata = subject.workload.metadata;
+    // Istio leaves pods alone that use the network of the node.
+    let namespace = subject.facts.namespace(subject.workload).filter(|_| subject.workload.raw["hostNetwork"] != true);
     for injector in &INJECTORS {
+        let Some((asked_in, asks)) = injector.asked(subject.workload.metadata, namespace) else { continue };
         let (field, key) = injector.switch.place();
-        // The injectors accept both.
-        let asks = ["labels", "annotations"].into_iter().find(|field| metadata[*field][key] == injector.on);
-        let Some(asked_in) = asks else { continue };
-        let mut edits = vec![Edit::set(&["metadata", field, key], injector.off)];
-        if asked_in != field {
-            edits.insert(0, Edit::remove(&["metadata", asked_in, key]));
-        }
-        let name = injector.name;
-        let message =
-            format!("{name} adds a Linux container to the pod, which is for Windows: {key} is {}", injector.on);
+        let other = asked_in.filter(|asked_in| *asked_in != field || injector.off.is_none());
+        let remove = other.map(|asked_in| Edit::remove(&["metadata", asked_in, key]));
+        let set = injector.off.map(|off| Edit::set(&["metadata", field, key], off));
+        let message = format!("{} adds a Linux container to the pod, which is for Windows: {asks}", injector.name);
         // Somebody has asked for it, and an injector may have images for Windows.
-        let remedy =
-            Remedy::of(edits).saying(injector.remedy()).and("; keep it if the container that it adds is for Windows");
-        let remedy = remedy.undecided();
-        hits.push(Hit::at(format!("metadata.{asked_in}[{key}]")).saying(message).remedied_by(remedy));
+        let remedy = Remedy::of(remove.into_iter().chain(set).collect()).saying(injector.remedy());
+        let remedy = remedy.and("; keep it if the container that it adds is for Windows").undecided();
+        let place = format!("metadata.{}[{key}]", asked_in.unwrap_or(field));
+        hits.push(Hit::at(place).saying(message).remedied_by(remedy));
     }
 }
 

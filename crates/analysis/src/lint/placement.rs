@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
                 let refused = rejected::fields(subject);
                 let removed = refused.iter().map(|field| Edit::remove_field(field));
                 let remedy = Remedy::of(removed.chain([say_windows()]).collect());
-                let why = if refused.is_empty() { "" } else { ": with os.name the API server rejects the other fields" };
+                let why = if refused.is_empty() { "" } else { "; remove the fields first: with os.name the API server refuses them" };
                 hits.push(Hit::at("os.name").remedied_by(remedy.and(why)));
             }
         }),
@@ -242,7 +242,7 @@ fn to_windows(subject: &Subject<'_>) -> Edit {
 fn fitting_class<'a>(subject: &Subject<'a>) -> Option<(&'a str, &'a Class)> {
     let (pod, facts) = (subject.pod, subject.facts);
     let is_open = pod.node.is_none() && (pod.runtime_class.is_none() || facts.lacks_class_of(pod));
-    if !is_open || subject.workload.is_daemon_set() {
+    if !is_open || !subject.workload.takes_class() {
         return None;
     }
     let (build, there) = (pod.asked_build()?, facts.builds());
@@ -269,7 +269,8 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         Some(class) => selects_windows(&class.selector),
         None => has_unknown_class(subject) && !subject.workload.is_daemon_set(),
     };
-    let is_placed = pod.placed_system().is_some() || !subject.facts.may_be_on_linux(pod);
+    let is_placed =
+        pod.placed_system().is_some() || pod.requests_windows_resource() || !subject.facts.may_be_on_linux(pod);
     if !is_placed && pod.node.is_none() && !is_by_class {
         let remedy = Remedy::of(vec![to_windows(subject)]);
         hits.push(Hit::at("nodeSelector").remedied_by(unless_class(subject, remedy)));
@@ -296,7 +297,7 @@ fn may_be_sent_to_linux(subject: &Subject<'_>) -> bool {
     let is_unclear = !facts.has_nodes() && (!pod.terms.is_empty() || selects());
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     // What has started there is not for Linux alone.
-    !chooses && facts.started_on_windows(subject.workload).is_none()
+    !chooses && facts.started_on_windows(subject.workload).is_none() && facts.linux_takes(pod)
 }
 
 fn spread(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
@@ -310,6 +311,14 @@ fn spread(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
+    if let Some(node) = pod.node.as_deref().filter(|name| facts.is_windows_node(name))
+        && facts.started_on_windows(subject.workload).is_none()
+    {
+        let message =
+            format!("nodeName puts the pod on the Windows node {node}, and nothing shows that it is for Windows");
+        let remedy = "name a Linux node, or remove nodeName; for a Windows workload: set os.name: windows";
+        return hits.push(Hit::at("nodeName").saying(message).remedied_by(remedy.to_owned()));
+    }
     let tolerations = tolerations(subject);
     let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     if is_open && may_be_sent_to_linux(subject) {

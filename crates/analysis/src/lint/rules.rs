@@ -60,6 +60,9 @@ pub fn check_tolerations(workload: &WorkloadManifest<'_>, facts: &Facts) -> Opti
 /// The rule about a `DaemonSet` that holds a taint.
 pub(super) const HOLDS_TAINTS: &str = "daemon-set-toleration-missing";
 
+/// The rule about pods that wait because Windows nodes count as nodes without pods.
+const SPREAD: &str = "spread-over-windows-nodes";
+
 /// True for the rules about taints that a workload for Windows does not tolerate.
 fn is_about_taints(rule: &str) -> bool {
     ["toleration-missing", HOLDS_TAINTS].contains(&rule)
@@ -84,7 +87,8 @@ pub fn check_errors(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Findi
 pub fn check_warnings(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
     let mut found = check(workload, facts);
     found.retain(|finding| {
-        (finding.severity, finding.consequence) == (Severity::Warning, Consequence::Fails) && !is_by_node(finding)
+        let is_shown = finding.consequence == Consequence::Fails && !is_by_node(finding) || finding.rule == SPREAD;
+        finding.severity == Severity::Warning && is_shown
     });
     found
 }
@@ -119,7 +123,11 @@ fn check_by(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
 ) -> Vec<Finding> {
-    let (pod, class) = (&workload.pod, facts.meant_class(&workload.pod));
+    let mut admitted = workload.pod.clone();
+    for (key, value) in facts.node_selector_of(workload).into_iter().flatten() {
+        admitted.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+    let (pod, class) = (&admitted, facts.meant_class(&workload.pod));
     let subject = Subject { workload, pod, class, target: Target::of(facts.guess_of(workload)), facts };
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {

@@ -22,6 +22,8 @@ const fn lint(
     rule(id, verdict, Scope::Windows, field, reason, remedy, test)
 }
 
+/// The accounts that exist only in containers.
+const CONTAINER_USERS: [&str; 2] = ["ContainerAdministrator", "ContainerUser"];
 const NON_ROOT: &str =
     "on Windows it prevents the container from running as ContainerAdministrator, which many images do";
 const NON_ROOT_REMEDY: &str =
@@ -86,6 +88,28 @@ pub(super) const RULES: &[Rule] = &[
         "containers[*].securityContext.runAsNonRoot",
         NON_ROOT,
         NON_ROOT_REMEDY,
+    ),
+    lint(
+        "host-process-user",
+        // Source: "Create a Windows HostProcess Pod" in kubernetes/website.
+        Judgement(Error, Fails),
+        own(|subject, hits| {
+            let raw = subject.workload.raw;
+            let of_pod = &raw["securityContext"]["windowsOptions"];
+            let own = containers(raw)
+                .map(|(path, container)| (format!("{path}."), &container["securityContext"]["windowsOptions"]));
+            for (path, options) in own.chain([(String::new(), of_pod)]) {
+                let is_host_process =
+                    options.get("hostProcess").or(of_pod.get("hostProcess")) == Some(&Value::Bool(true));
+                let user = options["runAsUserName"].as_str().unwrap_or_default();
+                if is_host_process && CONTAINER_USERS.iter().any(|known| known.eq_ignore_ascii_case(user)) {
+                    hits.push(Hit::at(format!("{path}securityContext.windowsOptions.runAsUserName")));
+                }
+            }
+        }),
+        "securityContext.windowsOptions.runAsUserName",
+        "a host-process container runs as an account of the node, and this one exists only in containers",
+        "write NT AUTHORITY\\SYSTEM, NT AUTHORITY\\LocalService, NT AUTHORITY\\NetworkService, or a local group of the node",
     ),
     lint(
         "huge-pages",
@@ -239,8 +263,10 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Returns true if this security context forbids `ContainerAdministrator`, and neither it nor that of the pod names a user.
 fn may_be_administrator(context: &Value, of_pod: &Value) -> bool {
-    let names_user = |context: &Value| context["windowsOptions"]["runAsUserName"].is_string();
-    context["runAsNonRoot"] == Value::Bool(true) && !names_user(context) && !names_user(of_pod)
+    let options = |context: &Value| context["windowsOptions"].clone();
+    // A host-process container runs as an account of the node.
+    let is_other = |context| options(context)["runAsUserName"].is_string() || options(context)["hostProcess"] == true;
+    context["runAsNonRoot"] == Value::Bool(true) && !is_other(context) && !is_other(of_pod)
 }
 
 fn huge_pages(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

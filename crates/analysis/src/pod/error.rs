@@ -12,8 +12,21 @@ const IN_ORDER: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// The reasons of Events with which a kubelet reports that a pod has its sandbox and volumes.
 const PROGRESS: [&str; 4] = ["Pulling", "Pulled", "Created", "Started"];
 
+/// What a container has done that ends without an error again and again.
+const ENDED: &str = "the program ended with exit code 0";
+
 /// The known errors that the operator does not count.
 const UNCOUNTED: &[KnownError] = &[
+    KnownError {
+        error: ENDED,
+        beside: &[],
+        meaning: "the program of the container ends without an error, and the kubelet starts it again",
+        remedy: "run a program that does not end: base images such as servercore and nanoserver start cmd, which ends at once. For \
+                 a task that ends, use a Job",
+        source: "microsoft/Windows-Containers#403",
+        seen_in: "container status",
+        counted: None,
+    },
     KnownError {
         error: "vpc.amazonaws.com/PrivateIPv4Address",
         beside: &["does not have label"],
@@ -121,7 +134,11 @@ fn of_container(status: &ContainerStatus) -> Vec<PodError> {
     let state = |state: &Option<_>| state.clone().unwrap_or_default();
     let (now, before) = (state(&status.state), state(&status.last_state));
     let is_present = now.running.is_none();
-    let waiting = now.waiting.map(|waiting| (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default()));
+    let has_ended = before.terminated.as_ref().is_some_and(|ended| ended.exit_code == 0);
+    let waiting = now.waiting.map(|waiting| match waiting.reason.unwrap_or_default() {
+        reason if reason == "CrashLoopBackOff" && has_ended => (reason, ENDED.to_owned()),
+        reason => (reason, waiting.message.unwrap_or_default()),
+    });
     let ended = [now.terminated, before.terminated].into_iter().flatten().map(|state| ended(&state));
     let mut errors: Vec<PodError> = Vec::new();
     for (reason, message) in waiting.into_iter().chain(ended) {

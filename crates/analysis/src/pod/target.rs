@@ -69,10 +69,19 @@ impl PodSpec {
         let by = |evidence, system: Option<System>| system.map(|system| Guess { system, evidence });
         let image = |is_it: fn(&str) -> bool| self.images().any(|(_, name)| is_it(name)).then_some(System::Windows);
         by(SystemEvidence::Said, self.said_system(class, by_nodes))
+            .or_else(|| by(SystemEvidence::Said, self.requests_windows_resource().then_some(System::Windows)))
             .or_else(|| by(SystemEvidence::Image, image(is_for_windows)))
             .or_else(|| by(SystemEvidence::ImageName, image(|name| has_windows_word(last_part(name)))))
             .or_else(|| by(SystemEvidence::Program, self.system_of_programs()))
             .or_else(|| by(SystemEvidence::Toleration, self.names_a_windows_taint().then_some(System::Windows)))
+    }
+
+    /// True if it requests a resource that only a device plugin on Windows offers (aarnaud/k8s-directx-device-plugin,
+    /// TensorWorks/DirectX-Device-Plugins).
+    pub fn requests_windows_resource(&self) -> bool {
+        let is_of_windows =
+            |name: &String| name == "microsoft.com/directx" || name.starts_with("directx.microsoft.com/");
+        self.containers.iter().any(|container| container.extended_resources.keys().any(is_of_windows))
     }
 
     /// Returns the system of the first program of a container that shows one, or else Windows if a volume is a path of Windows.
@@ -117,6 +126,8 @@ mod tests {
         for (spec, expected) in [
             (select("kubernetes.io/os", "windows"), Some((Windows, Said))),
             (select("team", "a"), None),
+            (container(json!({"resources": {"limits": {"microsoft.com/directx": "1"}}})), Some((Windows, Said))),
+            (container(json!({"resources": {"limits": {"nvidia.com/gpu": "1"}}})), None),
             (image("mcr.microsoft.com/windows:1809"), Some((Windows, Image))),
             (image("app:ltsc2022"), Some((Windows, Image))),
             (image("cyclonus-windows:v1"), Some((Windows, ImageName))),

@@ -1,5 +1,7 @@
 //! A pod as the API server admits it, and what happens to it on each node.
 
+use std::collections::BTreeMap;
+
 use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
 use crate::image::Images;
@@ -7,6 +9,7 @@ use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::system::{self, or_by_history};
 use crate::view::Node;
+use crate::workload::or_default;
 
 use super::kubelet::kubelet_refuses;
 use super::{Cluster, History, OnNode, PlacedBy, Subject};
@@ -17,6 +20,8 @@ pub enum Refused {
     NoClass(String),
     /// The pod and its RuntimeClass select different values of this label.
     Contradiction(String),
+    /// The pod and its namespace select different values of this label.
+    Namespace { name: String, key: String, value: String },
 }
 
 /// Returns the system that a pod is for, by itself and by labels of these nodes.
@@ -40,6 +45,8 @@ pub struct AdmittedPod<'a> {
     pub class: Option<(&'a String, &'a Class)>,
     /// The platforms of its images, as registries report them.
     pub images: &'a Images,
+    /// What its namespace adds to its `nodeSelector`.
+    pub of_namespace: Option<&'a BTreeMap<String, String>>,
 }
 
 impl<'a> AdmittedPod<'a> {
@@ -53,6 +60,16 @@ impl<'a> AdmittedPod<'a> {
         if placed_by == PlacedBy::DaemonSetBefore {
             // The DaemonSet controller replaces the affinity of the template with its own.
             spec.terms.clear();
+        }
+        let namespace = or_default(&pod.namespace);
+        let of_namespace = cluster.namespaces.get(namespace).filter(|_| !pod.is_bound);
+        let differs = |(key, value): &(&String, &String)| spec.node_selector.get(*key).is_some_and(|own| own != *value);
+        let by_namespace = of_namespace.into_iter().flatten().find(differs).map(|(key, value)| {
+            let (name, key, value) = (namespace.to_owned(), key.clone(), value.clone());
+            Refused::Namespace { name, key, value }
+        });
+        if by_namespace.is_none() {
+            spec.node_selector.extend(of_namespace.cloned().unwrap_or_default());
         }
         let found = spec.runtime_class.as_ref().and_then(|name| cluster.classes.get_key_value(name));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
@@ -78,7 +95,8 @@ impl<'a> AdmittedPod<'a> {
             None => or_by_history(guessed, history.is_on_windows_only())
                 .is_some_and(|guess| guess.system == System::Windows),
         };
-        let refused = missing.map(Refused::NoClass).or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
+        let refused = by_namespace.or_else(|| missing.map(Refused::NoClass));
+        let refused = refused.or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
         let admitted = Self {
             pod,
             is_windows,
@@ -89,6 +107,7 @@ impl<'a> AdmittedPod<'a> {
             os_label: pod.os_label.as_deref(),
             class: found,
             images: cluster.images,
+            of_namespace,
         };
         (admitted, refused)
     }

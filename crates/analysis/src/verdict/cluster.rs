@@ -16,6 +16,8 @@ pub struct Cluster<'a> {
     pub nodes: Vec<Node>,
     pub classes: BTreeMap<String, Class>,
     pub images: &'a Images,
+    /// What the API server adds to the `nodeSelector` of new pods, by namespace.
+    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Cluster<'_> {
@@ -35,7 +37,7 @@ impl Cluster<'_> {
     }
 
     fn with_nodes(&self, nodes: impl Iterator<Item = Node>) -> Self {
-        Self { nodes: nodes.collect(), classes: self.classes.clone(), images: self.images }
+        Self { nodes: nodes.collect(), classes: self.classes.clone(), namespaces: self.namespaces.clone(), ..*self }
     }
 
     pub fn node(&self, name: &str) -> Option<&Node> {
@@ -49,8 +51,10 @@ impl Cluster<'_> {
 }
 
 /// Returns the node without what passes by itself.
-pub(super) fn settled(node: &Node) -> Node {
+pub(crate) fn settled(node: &Node) -> Node {
     let mut node = node.clone();
+    node.is_waiting =
+        node.is_cordoned || node.taints.iter().any(|taint| taint.has_foreign_key() && taint.effect.keeps_off());
     node.is_cordoned = false;
     node.taints.retain(|taint| !taint.has_foreign_key());
     node

@@ -154,7 +154,7 @@ mod tests {
             let pod = Pod { spec: spec(pod), ..Pod::default() };
             let asked = Asked::by([&pod.spec]);
             let images = Images::default();
-            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images };
+            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images, namespaces: BTreeMap::new() };
             let subject = Subject { pod: &pod, placed_by: PlacedBy::Anyone, history: History::default() };
             let verdict = Verdict::of(subject, &cluster);
             for (node, on) in cluster.nodes.iter().zip(&verdict.nodes) {

@@ -7,6 +7,7 @@ use winpool_core::api::{ObjectReference, Taint, names};
 use winpool_core::plan::nodes::capability_labels;
 use winpool_core::pod::{Class, System, selects_windows};
 use winpool_core::windows::builds::name_of;
+use winpool_core::words::joined;
 
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Guess, similar_class};
@@ -14,9 +15,8 @@ use crate::remedy::{Edit, Rank, Remedy};
 use crate::view::Node;
 use crate::workload::or_default;
 
-use super::cluster::settled;
 use super::groups::HOSTNAME;
-use super::{AdmittedPod, Cluster, PlacedBy, Refused};
+use super::{AdmittedPod, Cluster, PlacedBy, Refused, settled};
 
 /// The beginning of the remedy for a pod that only has to be created again.
 pub const RECREATE: &str = "delete and recreate the pod";
@@ -62,26 +62,39 @@ impl<'a> AdmittedPod<'a> {
             return Remedy::advice(remedy);
         }
         // Ignore that a node is cordoned or not ready, because that is temporary.
-        let settled = cluster.settled();
-        let (settled, classes) = (&*settled.nodes, &settled.classes);
-        if self.lands_well(settled).is_some() {
+        let Cluster { nodes: settled, classes, .. } = cluster.settled();
+        let waiting: Vec<&str> = settled.iter().filter(|node| node.is_waiting).map(|node| node.name.as_str()).collect();
+        let ready: Vec<Node> = settled.iter().map(|node| Node { is_waiting: false, ..node.clone() }).collect();
+        if self.lands_well(&ready).is_some() {
             return Remedy::advice(self.wait(machines));
         }
+        // A node that takes pods now is better than one that may take them later.
+        let at_once = if waiting.is_empty() { None } else { self.change(&settled, &classes) };
+        let later = || {
+            let remedy = self.change(&ready, &classes)?;
+            let note = || format!("; cordoned or not ready at present: {}", joined(waiting.iter().take(NAMED)));
+            Some(if waiting.is_empty() { remedy } else { remedy.and(&note()) })
+        };
+        at_once.or_else(later).unwrap_or_else(|| Remedy::advice(self.no_node(&ready)))
+    }
+
+    /// Returns the change with which it can be scheduled on one of these nodes, and starts wherever it can be scheduled.
+    fn change(&self, settled: &[Node], classes: &BTreeMap<String, Class>) -> Option<Remedy> {
         let of_template = self.selects_as_its_class(settled).or_else(|| self.keep_off(settled));
         if let Some(remedy) = of_template.or_else(|| self.recreated(settled)) {
-            return remedy;
+            return Some(remedy);
         }
         // A class also selects a build, and is for those who ask for one. A toleration keeps the pod where it runs today.
         let of_own_build = self.by_class(settled, classes, |class| self.is_of_asked_build(class));
         let of_other_build = || self.by_class(settled, classes, |_| self.asks_for_a_build());
         let remedy = of_own_build.or_else(|| self.by_tolerations(settled)).or_else(of_other_build);
-        remedy.or_else(|| self.by_steps(settled)).unwrap_or_else(|| Remedy::advice(self.no_node(settled)))
+        remedy.or_else(|| self.by_steps(settled))
     }
 
-    /// Returns a node on which the pod can be scheduled, if no such node is known to fail to start it.
+    /// Returns a node on which the pod can be scheduled now, if no node on which it can be scheduled is known to fail to start it.
     fn lands_well<'m>(&self, machines: &'m [Node]) -> Option<&'m Node> {
         let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
-        let first = possible.clone().next()?;
+        let first = possible.clone().find(|machine| !machine.is_waiting)?;
         possible.all(|machine| self.starts(machine).0 != Some(false)).then_some(first)
     }
 
@@ -187,6 +200,10 @@ impl<'a> AdmittedPod<'a> {
                 );
                 Remedy::of(vec![Edit::unselect(key)]).after(&why).and(", or name another class").undecided()
             }
+            Refused::Namespace { name, key, value } => Remedy::advice(format!(
+                "namespace {name} selects {key}={value}, and the pod another value, so the API server refuses new pods of it: \
+                 select the same, or use a namespace that selects no nodes"
+            )),
             Refused::NoClass(name) => {
                 let why = format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: ");
                 let settled = cluster.settled();
@@ -248,11 +265,18 @@ impl<'a> AdmittedPod<'a> {
             let is_certain = candidate.starts(machine).0 == Some(true);
             Some(((!is_certain, class.preference(name)), name, candidate))
         });
-        let (_, name, candidate) = fitting.min_by(|a, b| a.0.cmp(&b.0))?;
+        let ((is_unclear, _), name, candidate) = fitting.min_by(|a, b| a.0.cmp(&b.0))?;
         let free = self.spec.node.is_some().then(|| Edit::remove(&NODE_NAME));
         let remedy = Remedy::of(free.into_iter().chain([Edit::class(name)]).collect());
         let remedy = if self.spec.node.is_some() { remedy.undecided() } else { remedy };
-        Some(remedy.and(&format!("; then it runs on {}", candidate.lands_on(machines))))
+        let nodes = candidate.lands_on(machines);
+        Some(if is_unclear && self.spec.image_builds().next().is_some() {
+            remedy
+                .and(&format!("; then it can be scheduled on {nodes}, and it is not known if it starts there"))
+                .undecided()
+        } else {
+            remedy.and(&format!("; then it runs on {nodes}"))
+        })
     }
 
     fn with_class<'c>(&self, name: &'c String, class: &'c Class) -> AdmittedPod<'c>
@@ -373,7 +397,7 @@ impl<'a> AdmittedPod<'a> {
 
     /// Names the nodes on which the pod can be scheduled.
     fn lands_on(&self, machines: &[Node]) -> String {
-        let possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
+        let possible = machines.iter().filter(|machine| !machine.is_waiting && self.obstacles(machine).is_empty());
         let names: Vec<&str> = possible.map(|machine| &*machine.name).collect();
         match names.split_at_checked(NAMED) {
             Some((first, rest)) if !rest.is_empty() => format!("{} and {} more", first.join(", "), rest.len()),
@@ -412,7 +436,8 @@ impl<'a> AdmittedPod<'a> {
             // Another processor does not run the pod's images.
             _ if obstacle.is_about_processor() => return None,
             Obstacle::Selector { key, .. }
-                if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key)) =>
+                if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key))
+                    || self.of_namespace.is_some_and(|selector| selector.contains_key(&key)) =>
             {
                 return None;
             }
@@ -420,11 +445,15 @@ impl<'a> AdmittedPod<'a> {
             Obstacle::Selector { key, found: None, .. } => self.edit(Edit::unselect(&key), steps),
             Obstacle::Affinity(_) => self.edit(Edit::require_nothing(), steps),
             Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => self.edit(Edit::tolerate(&taint), steps),
-            Obstacle::Resource { name, .. } => {
+            Obstacle::Resource { name, found, .. } => {
                 for container in &mut self.spec.containers {
                     container.extended_resources.remove(&name);
                 }
-                steps.also(&format!("request less of {name}"));
+                steps.also(&if found == "0" {
+                    format!("see that the device plugin of {name} runs on the node, or do not request it")
+                } else {
+                    format!("request less of {name}")
+                });
             }
         }
         Some(())

@@ -22,8 +22,10 @@ use winpool_core::pod::Class;
 
 use crate::autoscalers::Autoscalers;
 use crate::finding::Finding;
+use crate::image::Images;
 use crate::kubernetes::KubernetesVersion;
 use crate::pod::{Pod, PodEvent};
+use crate::verdict::Cluster;
 
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE, lacks_handler};
@@ -36,6 +38,10 @@ pub use written::Written;
 
 /// The API group of `GMSACredentialSpec`.
 pub const GMSA_GROUP: &str = "windows.k8s.io";
+
+/// The annotations of a namespace with which `OpenShift`, and Kubernetes with the admission plugin `PodNodeSelector`, select the nodes of
+/// its pods.
+pub const NODE_SELECTORS: [&str; 2] = ["openshift.io/node-selector", "scheduler.alpha.kubernetes.io/node-selector"];
 
 /// Parses the version of a release of Kubernetes: `1.36` or `v1.36.3`.
 pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
@@ -70,7 +76,7 @@ pub struct View {
     pub written: Written,
     /// The namespace that the user asked about, if it had to be looked up.
     pub namespace: Known<()>,
-    /// The labels of namespaces, by name, as far as the question needs them.
+    /// The labels of namespaces, by name, as far as the question needs them, and the annotations with which they select nodes.
     pub namespace_labels: BTreeMap<String, BTreeMap<String, String>>,
     pub services: Known<Vec<Placed<Value>>>,
     /// The `GMSACredentialSpec` objects.
@@ -114,10 +120,26 @@ impl View {
         Some(self.nodes.known()?.iter().map(SeenNode::host).collect())
     }
 
+    /// Returns what new pods find.
+    pub fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
+        let namespaces = self.namespace_selectors();
+        Cluster { nodes: self.hosts().unwrap_or_default(), classes: self.class_fields(), images, namespaces }
+    }
+
     /// Returns the known RuntimeClasses, by name.
     pub fn class_fields(&self) -> BTreeMap<String, Class> {
         let known = self.classes.known().into_iter().flatten();
         known.map(|class| (class.name_any(), Class::from(&**class))).collect()
+    }
+
+    /// Returns the labels that the API server adds to the `nodeSelector` of new pods, by namespace.
+    pub fn namespace_selectors(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let selectors = self.namespace_labels.iter().map(|(name, labels)| {
+            let selected = NODE_SELECTORS.iter().filter_map(|key| labels.get(*key)).flat_map(|text| text.split(','));
+            let pairs = selected.filter_map(|pair| pair.split_once('='));
+            (name.clone(), pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
+        });
+        selectors.filter(|(_, selector): &(String, BTreeMap<_, _>)| !selector.is_empty()).collect()
     }
 
     /// Returns the pools without their positions, if pools are known.

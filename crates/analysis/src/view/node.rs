@@ -132,6 +132,8 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// `spec.unschedulable`.
     pub is_cordoned: bool,
+    /// True if a cordon, or a taint that tells of a state, was left out.
+    pub is_waiting: bool,
     pub allocatable: BTreeMap<String, Quantity>,
     /// The operating system, from the label or else from the kubelet's report.
     pub os: Option<String>,
@@ -153,6 +155,7 @@ impl Node {
             labels: seen.labels.clone(),
             taints: seen.taints.taints().to_vec(),
             is_cordoned: seen.is_cordoned,
+            is_waiting: false,
             allocatable: BTreeMap::new(),
             version: if is_windows { windows_version(seen) } else { None },
             runtime: seen.container_runtime.as_deref().and_then(|text| text.parse().ok()),

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use winpool_analysis::lint::Facts;
 use winpool_analysis::pod_security::ENFORCE;
-use winpool_analysis::view::View;
+use winpool_analysis::view::{NODE_SELECTORS, View};
 
 use super::examples::windows;
 use super::{broken, findings, workload};
 
 /// The rules that are tested here.
-pub const TESTED: [&str; 1] = ["pod-security-refused"];
+pub const TESTED: [&str; 2] = ["namespace-selector-conflict", "pod-security-refused"];
 
 /// The facts about a cluster whose namespace `shop` enforces this level.
 fn enforcing(level: &str) -> Facts {
@@ -37,4 +37,22 @@ fn the_level_of_the_namespace_refuses_a_host_process_pod() {
     // A Windows pod is exempt from the checks of fields that Windows does not have, but not from this one.
     let plain = findings(&workload("Deployment", &windows(&json!({}))), &enforcing("restricted"));
     assert!(plain.iter().any(|found| found.message.ends_with(": runAsNonRoot != true")), "{plain:#?}");
+}
+
+#[test]
+fn a_namespace_that_selects_other_nodes_refuses_the_pod_and_its_selector_places_others() {
+    let labels = |text: &str| BTreeMap::from([(NODE_SELECTORS[0].to_owned(), text.to_owned())]);
+    let facts = |text: &str| {
+        Facts::of(&View { namespace_labels: BTreeMap::from([("shop".to_owned(), labels(text))]), ..View::default() })
+    };
+    let pod = windows(&json!({}));
+    let rule = "namespace-selector-conflict".to_owned();
+    assert!(broken("Deployment", &pod, &facts("kubernetes.io/os=linux, team=a")).contains(&rule));
+    assert!(!broken("Deployment", &pod, &facts("kubernetes.io/os=windows")).contains(&rule));
+    assert!(!broken("Deployment", &pod, &facts("")).contains(&rule));
+    // Its pods get the selector.
+    let unplaced = json!({"os": {"name": "windows"}, "containers": [{"name": "c", "image": "app:ltsc2022"}]});
+    let missing = "os-selector-missing".to_owned();
+    assert!(broken("Deployment", &unplaced, &Facts::none()).contains(&missing));
+    assert!(!broken("Deployment", &unplaced, &facts("kubernetes.io/os=windows")).contains(&missing));
 }

@@ -1,7 +1,11 @@
 //! Rules about what is added to pods: Linux containers by injectors, and addresses on EKS.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
+use winpool_analysis::finding::Finding;
 use winpool_analysis::lint::Facts;
+use winpool_analysis::view::View;
 
 use super::examples::windows;
 use super::placement::class;
@@ -36,6 +40,16 @@ fn a_template_that_asks_for_a_sidecar_of_linux_is_told_the_switch() {
             "spec.template.metadata.labels[admission.datadoghq.com/enabled]",
             "set the label admission.datadoghq.com/enabled: \"false\"",
         ),
+        (
+            json!({"annotations": {"vault.hashicorp.com/agent-inject": "true"}}),
+            "spec.template.metadata.annotations[vault.hashicorp.com/agent-inject]",
+            "set the annotation vault.hashicorp.com/agent-inject: \"false\"",
+        ),
+        (
+            json!({"annotations": {"azure.workload.identity/inject-proxy-sidecar": "true"}}),
+            "spec.template.metadata.annotations[azure.workload.identity/inject-proxy-sidecar]",
+            "remove the annotation azure.workload.identity/inject-proxy-sidecar",
+        ),
     ] {
         let [(rule, found, remedy)] = found(&metadata).try_into().unwrap();
         assert_eq!((rule.as_str(), found.as_str()), ("linux-sidecar-injected", field));
@@ -48,13 +62,48 @@ fn a_template_that_asks_for_a_sidecar_of_linux_is_told_the_switch() {
 
 #[test]
 fn the_edit_of_an_injected_template_turns_the_injector_off() {
+    for (annotation, expected) in [
+        ("sidecar.istio.io/inject", json!({"labels": {"sidecar.istio.io/inject": "false"}})),
+        ("linkerd.io/inject", json!({"annotations": {"linkerd.io/inject": "disabled"}})),
+        ("azure.workload.identity/inject-proxy-sidecar", json!({})),
+    ] {
+        let mut object = workload("Deployment", &windows(&json!({})));
+        let value = if annotation == "linkerd.io/inject" { "enabled" } else { "true" };
+        object["spec"]["template"]["metadata"] = json!({"annotations": {annotation: value}});
+        let finding = findings(&object, &Facts::none()).pop().unwrap();
+        let patch = finding.remedy.json_patch(&object, "/spec/template");
+        json_patch::patch(&mut object, &patch).unwrap();
+        assert_eq!(object["spec"]["template"]["metadata"], expected);
+        assert_eq!(findings(&object, &Facts::none()), []);
+    }
+}
+
+#[test]
+fn a_label_of_the_namespace_asks_for_a_sidecar() {
+    let labels = BTreeMap::from([("istio-injection".to_owned(), "enabled".to_owned())]);
+    let view = View { namespace_labels: BTreeMap::from([("shop".to_owned(), labels)]), ..View::default() };
+    let found = |object: &Value| -> Vec<Finding> {
+        let found = findings(object, &Facts::of(&view)).into_iter();
+        found.filter(|finding| finding.rule == "linux-sidecar-injected").collect()
+    };
     let mut object = workload("Deployment", &windows(&json!({})));
-    object["spec"]["template"]["metadata"] = json!({"annotations": {"sidecar.istio.io/inject": "true"}});
-    let finding = findings(&object, &Facts::none()).pop().unwrap();
+    let [finding] = found(&object).try_into().unwrap();
+    assert_eq!(
+        (finding.message.as_str(), finding.field.as_str()),
+        (
+            "Istio adds a Linux container to the pod, which is for Windows: the label istio-injection of namespace shop is enabled",
+            "spec.template.metadata.labels[sidecar.istio.io/inject]",
+        )
+    );
     let patch = finding.remedy.json_patch(&object, "/spec/template");
     json_patch::patch(&mut object, &patch).unwrap();
-    assert_eq!(object["spec"]["template"]["metadata"]["labels"], json!({"sidecar.istio.io/inject": "false"}));
-    assert_eq!(findings(&object, &Facts::none()), []);
+    assert_eq!(found(&object), []);
+    // Istio leaves pods alone that use the network of the node.
+    let on_host = json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true}}});
+    assert_eq!(found(&workload("DaemonSet", &windows(&on_host))), []);
+    object["metadata"]["namespace"] = json!("other");
+    object["spec"]["template"]["metadata"] = Value::Null;
+    assert_eq!(found(&object), []);
 }
 
 /// A cluster with this Windows node and a class.

@@ -279,14 +279,29 @@ fn a_discovered_class_is_suggested_before_a_declared_one() {
 
 #[test]
 fn a_pool_helps_the_pods_of_a_class_whose_nodes_were_upgraded() {
-    let remedy = |build: &str, class_build: &str| {
-        let facts = cluster(&[(build, TAINT)], &[json!({})], &[class("windows-2022", class_build)]);
-        let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022"});
+    let remedy = |build: &str, class_build: &str, pool: &str, image: &str| {
+        let mut class = class("windows-2022", class_build);
+        class["metadata"]["labels"] = json!({"winpool.dev/pool": pool});
+        let mut view = manifests(&[(build, TAINT)], &[json!({})], &[class]);
+        for node in view.nodes.known_mut().unwrap() {
+            *node = running(Some("containerd://2.0.4"), node.clone());
+        }
+        let facts = Facts::of(&view);
+        let spec =
+            json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022", "containers": [{"image": image}]});
         let found = findings(&workload("Deployment", &spec), &facts);
         found.into_iter().find(|found| found.rule == "build-without-node").unwrap().remedy.text
     };
-    assert_eq!(remedy("10.0.26100", "10.0.20348"), "in WindowsPool default: set runtimeClassHostMatch: Compatible");
-    assert_eq!(remedy("10.0.17763", "10.0.20348"), "add such nodes, or move the pod to another build");
+    let (helps, other) = (
+        "in WindowsPool default: set runtimeClassHostMatch: Compatible",
+        "add such nodes, or move the pod to another build",
+    );
+    assert_eq!(remedy("10.0.26100", "10.0.20348", "default", "app:ltsc2022"), helps);
+    assert_eq!(remedy("10.0.26100", "10.0.20348", "default", "app"), helps);
+    assert_eq!(remedy("10.0.17763", "10.0.20348", "default", "app"), other);
+    // No node runs the image, and the class is not winpool's.
+    assert_eq!(remedy("10.0.26100", "10.0.20348", "default", "app:ltsc2019"), other);
+    assert_eq!(remedy("10.0.26100", "10.0.20348", "", "app"), other);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::{findings, workload};
 use crate::cluster;
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 27] = [
     // On the nodes, or in another object.
     "secret-volume",
     "termination-grace-period",
@@ -35,7 +35,9 @@ const ELSEWHERE: [&str; 25] = [
     "node-reserved-memory",
     "node-pause-image",
     "runtime-handler-missing",
+    "namespace-selector-conflict",
     "pod-security-refused",
+    "host-process-user",
     // In the image or its registry.
     "image-for-another-os",
     "image-without-variant",

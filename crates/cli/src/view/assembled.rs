@@ -131,6 +131,9 @@ fn of_workflow(object: &Value, workflow: &str) -> Vec<Pod> {
         let template = format!("{workflow}.templates[{index}]");
         let paths = [template.clone(), format!("{workflow}.templateDefaults"), workflow.to_owned()];
         let mut pod = Pod::with_fields(object, &paths);
+        // Only podSpecPatch can set it.
+        pod.spec.remove("runtimeClassName");
+        pod.pieces.remove("runtimeClassName");
         let none = &Value::Null;
         pod.add_container("containers", object, format!("{template}.container"), none);
         pod.add_container("containers", object, format!("{template}.script"), none);

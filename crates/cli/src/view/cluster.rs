@@ -16,7 +16,9 @@ use winpool_analysis::kinds::{KINDS, WorkloadKind};
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::gmsa;
 use winpool_analysis::pod::Pod;
-use winpool_analysis::view::{AssignClass, GMSA_GROUP, Known, Placed, Reduced, SeenNode, View, Workload};
+use winpool_analysis::view::{
+    AssignClass, GMSA_GROUP, Known, NODE_SELECTORS, Placed, Reduced, SeenNode, View, Workload,
+};
 use winpool_client::error::{RequestError, in_time};
 use winpool_client::node::ListedNode;
 use winpool_core::plan::pools::pool::GuardedPool;
@@ -296,7 +298,7 @@ impl<'c> Reader<'c> {
     }
 
     /// Reads the labels of all namespaces, or of one. Without them an answer has fewer groups, if workloads are grouped by them, and
-    /// does not say what PodSecurity refuses.
+    /// does not say what PodSecurity refuses and which sidecar injectors they turn on.
     pub async fn namespaces(&mut self, namespace: Option<&str>, groups: bool) -> Result<(), ReadError> {
         const WHAT: &str = "namespaces";
         let (_, api) = resource(self.client, None, "", "Namespace");
@@ -372,10 +374,12 @@ impl<'c> Reader<'c> {
     }
 }
 
-/// Returns the name and the labels of a namespace.
+/// Returns the name and the labels of a namespace, with the annotations with which it selects nodes.
 pub(super) fn labels(namespace: &Value) -> Option<(String, BTreeMap<String, String>)> {
     let metadata = &namespace["metadata"];
-    let labels = BTreeMap::deserialize(&metadata["labels"]).unwrap_or_default();
+    let mut labels: BTreeMap<String, String> = BTreeMap::deserialize(&metadata["labels"]).unwrap_or_default();
+    let selected = NODE_SELECTORS.iter().filter_map(|key| Some((*key, metadata["annotations"][*key].as_str()?)));
+    labels.extend(selected.map(|(key, value)| (key.to_owned(), value.to_owned())));
     Some((metadata["name"].as_str()?.to_owned(), labels))
 }
 

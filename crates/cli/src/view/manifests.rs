@@ -157,7 +157,7 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         return Ok(event::read(&group, manifest.value)?.map(|event| ManifestObject::Event(event.into())));
     } else if are_read_from(manifest.group(), &manifest.kind) {
         ManifestObject::Template(manifest.value)
-    } else if is_written && manifest.is("", "Namespace") {
+    } else if manifest.is("", "Namespace") {
         ManifestObject::Namespace(manifest.value)
     } else {
         let workload = if is_written { None } else { unread(&mut manifest) };

@@ -14,15 +14,17 @@ use winpool_analysis::explain::pool_change;
 use winpool_analysis::finding::{Consequence, Finding};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::lint::wellformed::check_without_template;
 use winpool_analysis::lint::{
     Facts, before_naming, check_errors, check_errors_of_existing, check_tolerations, check_warnings, to_create,
 };
 use winpool_analysis::pod::{Pod, PodSpec, daemon_set_node};
 use winpool_analysis::remedy::Remedy;
-use winpool_analysis::verdict::{Cluster, History};
+use winpool_analysis::verdict::Cluster;
 use winpool_analysis::view::{Node, Reduced, View, Workload};
 use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
 use winpool_core::api::names;
+use winpool_core::pod::PodProgress;
 use winpool_core::pod::tolerations::toleration;
 use winpool_core::words::joined;
 
@@ -65,9 +67,15 @@ impl Question<'_> {
             Some(client) => live_pod(&client, name, &mut around).await?,
             None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace),
         };
-        let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
+        let mut pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
         around.knows_class_of(&pod.spec)?;
         let images = images(&pod.spec, self.resolve, &mut around.lacks.gaps).await?;
+        // A pod of a manifest has yet to be created.
+        let is_new = around.client.is_none() && pod.created.is_none() && pod.progress == PodProgress::Waiting;
+        if is_new && !pod.is_bound {
+            let new = pod.clone();
+            around.add_tolerations(Some((new, false)), &mut pod.spec);
+        }
         let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
         let there = around.cluster(&images);
         let mut answer = explain(&there);
@@ -108,7 +116,9 @@ impl Question<'_> {
         around.facts.read_workloads(&around.view, forecast::now());
         let images = images(&workload.template, self.resolve, &mut around.lacks.gaps).await?;
         let there = around.cluster(&images);
-        around.add_tolerations(kind, &mut workload, there.history(&pods));
+        let started = there.history(&pods).is_on_windows_only();
+        let new = new_pod(kind, &workload).map(|pod| (pod, started));
+        around.add_tolerations(new, &mut workload.template);
         let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&there);
         let class = workload.template.runtime_class.as_deref();
@@ -158,7 +168,7 @@ async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Im
 }
 
 fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
-    Error::Subject(format!("there is no {kind} {name} in namespace {namespace}"))
+    Error::NotIn { kind, name: name.to_owned(), namespace: namespace.to_owned() }
 }
 
 /// Reads a workload as answers read it, once for each pod template, and as it was written.
@@ -259,7 +269,7 @@ impl Surroundings {
 
     fn of(view: View, lacks: Lacks, namespace: String, client: Option<Client>) -> Result<Self, Error> {
         let hosts = view.hosts().ok_or_else(|| {
-            Error::Subject(
+            Error::Lacking(
                 "the manifests have no nodes, and so do not show where pods can be scheduled: add them with -f (kubectl get \
                  nodes -o yaml)"
                     .to_owned(),
@@ -270,7 +280,7 @@ impl Surroundings {
 
     /// Returns what pods find.
     fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
-        Cluster { nodes: self.hosts.clone(), classes: self.facts.classes().clone(), images }
+        Cluster { nodes: self.hosts.clone(), classes: self.facts.classes().clone(), ..self.view.cluster(images) }
     }
 
     /// Returns the pods of the manifests, with what Events there say about them.
@@ -284,10 +294,10 @@ impl Surroundings {
         })
     }
 
-    /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
-    fn add_tolerations(&mut self, kind: &'static WorkloadKind, workload: &mut Workload, history: History) {
+    /// Adds the tolerations that winpool adds to new pods of this spec, and says so. The flag is true if pods of the workload have
+    /// started on Windows nodes only.
+    fn add_tolerations(&mut self, new: Option<(Pod, bool)>, spec: &mut PodSpec) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
-        let new = new_pod(kind, workload).map(|pod| (pod, history.is_on_windows_only()));
         let added = cluster.added_tolerations(new).concat();
         if added.is_empty() {
             return;
@@ -296,13 +306,16 @@ impl Surroundings {
         self.lacks
             .notes
             .push(format!("winpool adds the toleration of {tolerated} to its new pods, while winpool runs"));
-        workload.template.tolerations.extend(added.iter().map(toleration));
+        spec.tolerations.extend(added.iter().map(toleration));
     }
 
     /// Adds the errors that `winpool check` finds in the object, and its warnings as notes.
     fn add_errors(&mut self, (kind, name, path): Named<'_>, exists: bool, answer: &mut PodExplanation) {
-        let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
-        let Some(workload) = at(&written, path) else { return };
+        let Some(written) = self.view.written.find(kind, &self.namespace, name) else { return };
+        let Some(workload) = at(&written, path) else {
+            answer.refused = check_without_template(&written);
+            return;
+        };
         let check = if exists { check_errors_of_existing } else { check_errors };
         let found = check(&workload, &self.facts).into_iter();
         let warnings = check_warnings(&workload, &self.facts).into_iter();
@@ -360,7 +373,7 @@ impl Surroundings {
     fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
         match &spec.runtime_class {
             Some(name) if self.facts.known_class(spec).is_none() && !self.facts.lacks_class_of(spec) => {
-                Err(Error::Subject(format!(
+                Err(Error::Lacking(format!(
                     "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
                      or the WindowsPool that creates it"
                 )))

@@ -265,7 +265,10 @@ fn pods_of_a_class_without_nodes_are_named() {
     world.pods = vec![waiting];
     world.wait(30);
     let problems = world.problems(reason::CLASS_WITHOUT_NODES);
-    assert!(problems[0].message.contains("such as shop/web; add a node that it selects"), "{problems:?}");
+    for part in ["such as shop/web; let it select all nodes that run images of its build", "add a node that it selects"]
+    {
+        assert!(problems[0].message.contains(part), "{part}: {problems:?}");
+    }
 
     // The class finds the node, and the pod keeps its selector.
     world.change_pool("default", COMPATIBLE);

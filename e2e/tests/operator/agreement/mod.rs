@@ -96,7 +96,12 @@ impl Stage {
 
     /// What pods find here.
     fn cluster<'i>(&self, images: &'i Images) -> verdict::Cluster<'i> {
-        verdict::Cluster { nodes: self.machines.clone(), classes: self.classes.clone(), images }
+        verdict::Cluster {
+            nodes: self.machines.clone(),
+            classes: self.classes.clone(),
+            images,
+            namespaces: BTreeMap::new(),
+        }
     }
 
     /// Creates as many pods as there are nodes. No two of them fit on one node, because all want the same port of it: the

@@ -17,7 +17,7 @@ use super::snapshot::Snapshot;
 impl Simulation {
     /// Returns the forecasts for the pools that existed before.
     pub(super) fn pool_forecasts(&mut self, names: &[String], written: &[NodeForecast]) -> Vec<PoolForecast> {
-        let mut helped = self.helped();
+        let (mut helped, of_classes) = (self.helped(), self.class_problems());
         let pools = self.pools.clone();
         let live: Vec<_> = pools
             .iter()
@@ -41,7 +41,10 @@ impl Simulation {
                     held_taints: held.iter().flat_map(|held| &held.taints).map(ToString::to_string).collect(),
                     without_pods: without_pods.map(pod_counts).unwrap_or_default(),
                     helped: pod_counts(&helped),
-                    problems: unexplained(&name, held.as_ref(), &status).chain(status.problems).collect(),
+                    problems: unexplained(&name, held.as_ref(), &status)
+                        .chain(status.problems)
+                        .chain(of_classes.iter().filter(|(pool, _)| *pool == name).map(|(_, problem)| problem.clone()))
+                        .collect(),
                     name,
                 }
             })
@@ -83,10 +86,15 @@ pub(in crate::explain) fn mode_of(guarded: &GuardedPool) -> &'static str {
     }
 }
 
-/// Returns, by pool, the problems of pods that the operator reports. A forecast does not find them, because it does not watch pods.
+/// The problems of classes that a forecast finds too, if it knows the pods.
+pub(in crate::explain) const OF_CLASSES: [&str; 2] = [reason::CLASS_WITHOUT_NODES, reason::PODS_CREATED_TOO_EARLY];
+
+/// Returns, by pool, the problems of pods that the operator reports and a forecast does not find.
 pub(super) fn reported(snapshot: &Snapshot) -> BTreeMap<String, Vec<Problem>> {
-    let is_of_pods =
-        |problem: &&Problem| [reason::PODS_FAILING, reason::CLASS_WITHOUT_NODES].contains(&problem.reason.as_str());
+    let knows_pods = snapshot.pods.known().is_some();
+    let is_of_pods = |problem: &&Problem| {
+        problem.reason == reason::PODS_FAILING || !knows_pods && OF_CLASSES.contains(&problem.reason.as_str())
+    };
     let of_pool = |guarded: &GuardedPool| {
         let problems = guarded.status.iter().flat_map(|status| &status.problems).filter(is_of_pods);
         (guarded.name_any(), problems.cloned().collect())

@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use winpool_core::api::{Taint, WindowsPoolStatus, names};
+use winpool_core::api::{Problem, Taint, WindowsPoolStatus, names};
 use winpool_core::node::{NodeFields, NodeObject};
 use winpool_core::plan::Now;
 use winpool_core::plan::attempt::RequestError;
+use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, OtherNodes};
 use winpool_core::plan::patch::finalizers;
-use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes};
+use winpool_core::plan::pods::{
+    ClassPods, ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes,
+};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
 use winpool_core::plan::reconcile::taints::HeldTaints;
 use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next};
@@ -218,6 +221,21 @@ impl Simulation {
     /// Returns the reason why taints of the pool are held, if it is known.
     pub(super) fn held(&mut self, pool: &Pool) -> Option<HeldTaints> {
         self.with_cluster(|cluster, memory, _| memory.held(cluster, pool, &memory.objections(cluster, pool)))
+    }
+
+    /// Returns the problems of the pools' classes that pods use, each with the pool: no node has what the class selects, or pods were
+    /// created before it selected that.
+    pub(super) fn class_problems(&mut self) -> Vec<(String, Problem)> {
+        let classes: Vec<_> = self.classes.values().cloned().collect();
+        let facts = ClusterFacts { nodes: &self.windows, policy: &policy_of(&self.pools), classes: &classes };
+        self.table.count(&facts, self.now);
+        let summary = self.table.summary().cloned().unwrap_or_default();
+        let of_class = |(name, pods): (&String, &ClassPods)| {
+            let class = self.classes.get(name)?;
+            let is_compatible = Class::from(&**class).build().is_none();
+            Some((owner(class)?.to_owned(), pods.problem(name, is_compatible)?))
+        };
+        summary.classes.iter().filter_map(of_class).collect()
     }
 
     /// The number of pods that would get tolerations, by pool and workload. A workload without pods has none: its next pods

@@ -14,6 +14,9 @@ use crate::verdict::{Asked, Cluster, Group, OnNode, PodOutcome, Verdict, one_of_
 pub struct WorkloadForecast {
     /// The object that creates the pods.
     pub object: ObjectReference,
+    /// The path of the pod spec; absent if the object has one template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Where they run now.
     pub now: PodOutcome,
     /// Where they run then.
@@ -51,6 +54,7 @@ impl WorkloadForecast {
     ) -> Option<Self> {
         let changed = Self {
             object: subject.object.clone(),
+            path: subject.path.clone(),
             now: now.0.outcome(),
             after: then.0.outcome(),
             nodes_now: number(now),

@@ -80,10 +80,10 @@ pub(super) fn by_version(
     move_to: Option<&'static Product>,
     groups: Option<&Groups>,
 ) -> Vec<VersionWorkloads> {
-    let grouped = Grouping(groups);
+    let (grouped, there): (_, BTreeSet<Build>) = (Grouping(groups), facts.builds().into_keys().collect());
     let mut versions: Vec<_> =
-        builds::all().iter().filter_map(|product| Some((product, target(product, move_to)?))).collect();
-    let is_of_nodes = |product: &Product| facts.builds().contains_key(&product.build);
+        builds::all().iter().filter_map(|product| Some((product, target(product, move_to, &there)?))).collect();
+    let is_of_nodes = |product: &Product| there.contains(&product.build);
     // Releases of the Semi-Annual Channel are of interest only where nodes have them.
     versions.retain(|(product, _)| product.is_ltsc || is_of_nodes(product));
     let mut found: Vec<VersionWorkloads> = versions.iter().map(|(product, target)| empty(product, target)).collect();
@@ -113,7 +113,7 @@ pub(super) fn by_version(
             }
         }
     });
-    let builds: BTreeSet<String> = facts.builds().keys().map(Build::to_string).collect();
+    let builds: BTreeSet<String> = there.iter().map(Build::to_string).collect();
     found.retain(|version| builds.contains(&version.build) || !version.pinned.is_empty());
     for version in &mut found {
         version.pinned.sort_by_cached_key(|it| (order(it.group.as_deref()), by_namespace(&it.object)));
@@ -132,9 +132,11 @@ impl Grouping<'_> {
     }
 }
 
-/// The version that replaces this one: the wanted one if it is newer, or else the next release with long-term support.
-fn target(product: &Product, wanted: Option<&'static Product>) -> Option<&'static Product> {
-    let next = || builds::all().iter().find(|next| next.is_ltsc && next.build > product.build);
+/// The version that replaces this one: the wanted one if it is newer, or else the next release with long-term support that nodes
+/// have, or else the next one.
+fn target(product: &Product, wanted: Option<&'static Product>, there: &BTreeSet<Build>) -> Option<&'static Product> {
+    let newer = || builds::all().iter().filter(|next| next.is_ltsc && next.build > product.build);
+    let next = || newer().find(|next| there.contains(&next.build)).or_else(|| newer().next());
     match wanted {
         Some(wanted) => Some(wanted).filter(|wanted| wanted.build > product.build),
         None => next(),

@@ -92,6 +92,9 @@ pub enum LeftOutReason {
 pub struct UpgradedWorkload {
     /// The object that creates the pods.
     pub object: ObjectReference,
+    /// The path of the pod spec; absent if the object has one template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// With the nodes of today.
     pub now: PodOutcome,
     /// While some nodes have the old version, and others the new one.

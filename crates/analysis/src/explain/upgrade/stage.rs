@@ -47,6 +47,7 @@ pub(super) struct Scenario<'a> {
 impl<'a> Scenario<'a> {
     /// `after` is the view with the assumptions, and `before` has the nodes without them.
     pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, images: &'a Images, now: Now) -> Self {
+        let namespaces = after.namespace_selectors();
         let mut after = Snapshot::of(after, now);
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (seen.object.name.to_string(), seen.object.node.clone())).collect();
@@ -55,7 +56,7 @@ impl<'a> Scenario<'a> {
         // The classes of today are there when the nodes change.
         after.classes = present.classes.values().cloned().collect();
         let nodes = before.iter().map(SeenNode::host).collect();
-        let there = Cluster { nodes, classes: BTreeMap::new(), images };
+        let there = Cluster { nodes, classes: BTreeMap::new(), images, namespaces };
         let changing = assumed.nodes.keys().cloned().collect();
         Self { now, present, there, changing, after, asked: Asked::default() }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::api::names;
+use winpool_core::api::{Isolation, names};
+use winpool_core::pod::Class;
 use winpool_core::windows::builds::by_version;
 use winpool_core::windows::compatibility::Runs;
 use winpool_core::windows::{Build, KernelVersion};
@@ -126,11 +127,11 @@ fn selection(subject: &Subject<'_>, tagged: &BTreeSet<Build>, able: &BTreeSet<Bu
         return Remedy::advice("use images of a build that the nodes have, or add nodes that run them");
     };
     let by_label = Remedy::of(vec![Edit::select(names::WINDOWS_BUILD, &build.to_string())]);
-    // The DaemonSet controller ignores classes.
     if subject.workload.is_daemon_set() {
         return by_label.and(", and create a DaemonSet for each other build").undecided();
     }
-    let mut classes = subject.facts.classes_of(*build).filter(|(_, class)| class.conflict(subject.pod).is_none());
+    let fits = |class: &Class| subject.workload.takes_class() && class.conflict(subject.pod).is_none();
+    let mut classes = subject.facts.classes_of(*build).filter(|(_, class)| fits(class));
     let has_label = subject.facts.value_of_build(*build, names::WINDOWS_BUILD).is_some();
     match classes.next() {
         Some((name, _)) => Remedy::of(vec![Edit::class(name)]),
@@ -144,9 +145,12 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let there = subject.facts.builds();
     if subject.facts.has_nodes() && !wanted.is_empty() && !wanted.iter().any(|build| there.contains_key(build)) {
         let field = if subject.pod.builds().is_some() { "nodeSelector" } else { "runtimeClassName" };
-        let runs = |image: &Build| there.keys().any(|host| can_run(isolation_with(subject.class), *image, *host));
-        let by_pool =
-            subject.pod.runtime_class.as_ref().filter(|_| subject.pod.builds().is_none() && wanted.iter().all(runs));
+        // What the nodes have to run: images of the class's build, and those of the pod.
+        let images: BTreeSet<Build> = wanted.iter().copied().chain(tagged(subject).map(|(_, image)| image)).collect();
+        let isolation = isolation_with(subject.class);
+        let runs = |host: &Build| images.iter().all(|image| subject.facts.runs(isolation, *image, *host) == Runs::Yes);
+        let by_pool = subject.pod.runtime_class.as_ref();
+        let by_pool = by_pool.filter(|_| subject.pod.builds().is_none() && there.keys().any(runs));
         let named: Vec<String> = wanted.iter().take(4).map(ToString::to_string).collect();
         let hit = Hit::at(field).saying(format!("no node has the build that the pod selects, {}", named.join(" or ")));
         hits.push(match by_pool.and_then(|class| subject.facts.compatible(class)) {
@@ -202,15 +206,21 @@ fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
     for (container, image) in tagged(subject) {
         let is_possible = hosts.iter().any(|host| can_run(isolation, image, *host));
         let runs = hosts.iter().any(|host| subject.facts.runs(isolation, image, *host) == Runs::Yes);
-        if runs || is_possible != of_containerd {
+        // By Hyper-V isolation no containerd decides.
+        if runs || is_possible != of_containerd || is_possible && isolation == Isolation::HyperV {
             continue;
         }
         let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
         let hosts = hosts.join(" or ");
-        hits.push(Hit::at(image_of(container)).saying(if of_containerd {
+        let hit = Hit::at(image_of(container)).saying(if of_containerd {
             format!("the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later")
         } else {
             format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod selects")
-        }));
+        });
+        hits.push(match &subject.pod.node {
+            Some(name) => hit
+                .remedied_by(format!("use an image that {name} runs, or remove nodeName and select nodes of {image}")),
+            None => hit,
+        });
     }
 }

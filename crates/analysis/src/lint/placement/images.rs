@@ -153,7 +153,7 @@ fn of_build(subject: &Subject<'_>, build: Build, nodes: usize) -> String {
 
 /// Returns a class whose nodes run all images of the pod.
 fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
-    if subject.workload.is_daemon_set() {
+    if !subject.workload.takes_class() {
         return None;
     }
     let builds: BTreeSet<Build> = subject.facts.hosts().map(|host| host.kernel.build).collect();

@@ -216,20 +216,36 @@ pub struct ClassPods {
 }
 
 impl ClassPods {
-    /// A problem that names the pods which were created before the class got its selector and tolerations.
-    pub(crate) fn too_early(&self, class: &str) -> Option<Problem> {
+    /// The problem of the class: no node has what it selects, or pods were created before it got its selector and tolerations.
+    /// The flag is true if it selects all nodes that run images of its build.
+    pub fn problem(&self, class: &str, is_compatible: bool) -> Option<Problem> {
         let found = &self.created_too_early;
         let named: Vec<String> = found.iter().take(NAMED).map(|(name, count)| format!("{name} ({count})")).collect();
-        let message = format!(
-            "{} without a node, created before the class got its present selector and tolerations: pods keep those that \
-             they were created with. Delete these pods; their controllers recreate them: {}",
-            count(found.values().sum::<usize>(), "pod"),
-            named.join(", ")
-        );
-        let problem = Problem::new(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
-        (!found.is_empty()).then_some(problem)
+        let (reason, message) = if self.is_unserved {
+            let compatible = if is_compatible { "" } else { COMPATIBLE };
+            let message = format!(
+                "selects no node and is {}; {compatible}add a node that it selects, or let the workloads use another class: \
+                 winpool why pod/NAME says which nodes run their images",
+                self.users.describe()
+            );
+            (reason::CLASS_WITHOUT_NODES, message)
+        } else {
+            let message = format!(
+                "{} without a node, created before the class got its present selector and tolerations: pods keep those that \
+                 they were created with. Delete these pods; their controllers recreate them: {}",
+                count(found.values().sum::<usize>(), "pod"),
+                named.join(", ")
+            );
+            (reason::PODS_CREATED_TOO_EARLY, message)
+        };
+        let problem = Problem::new(reason, ObjectReference::runtime_class(class), message);
+        (self.is_unserved || !found.is_empty()).then_some(problem)
     }
 }
+
+/// The change with which a class for nodes of its own build selects others.
+const COMPATIBLE: &str = "let it select all nodes that run images of its build (runtimeClassHostMatch: Compatible, or hostMatch of a \
+                          declared class), ";
 
 /// The last count of pods, if there is one.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -521,13 +521,8 @@ fn class_problems(round: &Round<'_>, planned: &PlannedClass, memory: Option<&Cla
             problems.extend(describe(action).map(|message| Problem::new(reason::WOULD_CHANGE, object, message)));
         }
     }
-    if let Some(pods) = round.cluster.health.of_class(name) {
-        if pods.is_unserved {
-            problems.push(not_served(name, &pods.users));
-        } else {
-            problems.extend(pods.too_early(name));
-        }
-    }
+    let pods = round.cluster.health.of_class(name);
+    problems.extend(pods.and_then(|pods| pods.problem(name, planned.desired.hosts.is_by_label())));
     problems
 }
 
@@ -560,16 +555,6 @@ fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Problem {
          give this pool's classes other names with runtimeClassNameFormat"
     );
     Problem::new(reason::CONTESTED, ObjectReference::runtime_class(name), message)
-}
-
-/// The problem of a class that pods use and that selects no node.
-fn not_served(class: &str, users: &ClassUsers) -> Problem {
-    let message = format!(
-        "selects no node and is {}; add a node that it selects, or let the workloads use another class: winpool why \
-         pod/NAME says which nodes run their images",
-        users.describe()
-    );
-    Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
 }
 
 fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {

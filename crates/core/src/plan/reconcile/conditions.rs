@@ -276,6 +276,10 @@ fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         let message = format!("dry run: winpool would change {}", changes(nodes.pending, pending_classes));
         return Verdict::yes(reason::DRY_RUN, message);
     }
+    let in_use = observation.problems.iter().find(|problem| problem.reason == reason::CLASS_IN_USE);
+    if let Some(problem) = in_use.filter(|_| nodes.pending == 0) {
+        return Verdict::no(reason::CLASS_IN_USE, format!("{}: {}", problem.object, problem.message));
+    }
     if nodes.pending > 0 || pending_classes > 0 {
         let message = format!("winpool has yet to change {}", changes(nodes.pending, pending_classes));
         return Verdict::no(reason::IN_PROGRESS, message);
