@@ -6,7 +6,7 @@
 #
 # control-plane.sh has written admin.kubeconfig to DIRECTORY, and winpool, winpool-operator and kubectl are in
 # DIRECTORY/bin. BUILD is the build of the node's kernel, such as 20348. The report is DIRECTORY/logs/report.md. A check
-# "not run" does not fail: the registry could not be reached.
+# "not run" does not fail: the network of the machine prevented it.
 set -euo pipefail
 
 directory=$(cd "$1" && { pwd -W 2> /dev/null || pwd; })
@@ -23,7 +23,7 @@ report=$logs/report.md
 namespace=winpool-windows
 handler=runhcs-wcow-process
 # Windows Server pulls and unpacks an image in minutes, not seconds.
-pull=900
+pull=600
 operator=
 failures=0
 
@@ -44,7 +44,18 @@ stop_operator() {
     wait "$operator" 2> /dev/null || true
     operator=
 }
-trap stop_operator EXIT
+
+# Writes the objects of the cluster to the logs.
+dump() {
+    local kinds=nodes,pods,events,runtimeclasses.node.k8s.io,windowspools.winpool.dev
+    [ -e "$logs/cluster.yaml" ] || kubectl get "$kinds" -A -o yaml > "$logs/cluster.yaml" || true
+}
+
+finish() {
+    dump
+    stop_operator
+}
+trap finish EXIT
 
 # record RESULT CHECK [WHY]
 record() {
@@ -112,8 +123,9 @@ message() {
     kubectl get events -n "$namespace" --field-selector="involvedObject.name=$1,type=Warning" -o 'jsonpath={range .items[*]} {.reason}: {.message}{end}'
 }
 
-is_unreachable() {
-    grep -Eq 'dial tcp|no such host|i/o timeout|TLS handshake|connection reset|toomanyrequests' <<< "$1"
+# True for a message about the network of the machine, or between it and the registry.
+is_network() {
+    grep -Eq 'dial tcp|no such host|i/o timeout|TLS handshake|connection reset|toomanyrequests|failed to setup network' <<< "$1"
 }
 
 has_started() {
@@ -130,7 +142,7 @@ expect_start() {
     why=$(message "$2")
     case $phase in
         Running | Succeeded) record passed "$1" ;;
-        *) if is_unreachable "$why"; then record "not run" "$1" "$why"; else record FAILED "$1" "$phase $why"; fi ;;
+        *) if is_network "$why"; then record "not run" "$1" "$why"; else record FAILED "$1" "$phase $why"; fi ;;
     esac
 }
 
@@ -229,7 +241,7 @@ check_wrong_build() {
     within $pull has_failed wrong-build || true
     why=$(winpool why pod/wrong-build -n "$namespace" 2>&1 || true)
     echo "$why" | tee "$logs/why-wrong-build.txt"
-    if is_unreachable "$(message wrong-build)"; then
+    if is_network "$(message wrong-build)"; then
         record "not run" "$name" "$(message wrong-build)"
     elif ! has_failed wrong-build; then
         record FAILED "$name" "the pod has not failed: $(field pod/wrong-build '{.status}')"
@@ -241,6 +253,8 @@ check_wrong_build() {
 }
 
 remove() {
+    winpool status > "$logs/status.txt" 2>&1 || true
+    dump
     kubectl delete namespace "$namespace" --timeout=300s || record FAILED "the pods end" "$(kubectl get pods -n "$namespace" 2>&1)"
     stop_operator
     # A process that is killed keeps its Lease for some seconds, and cleanup then says that an operator runs.
@@ -263,6 +277,7 @@ remove() {
 }
 
 mkdir -p "$logs"
+rm -f "$logs/cluster.yaml"
 kubectl wait --for=condition=Ready "node/$node" --timeout=300s
 {
     echo "## winpool on Windows build $build"
