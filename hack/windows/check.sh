@@ -15,7 +15,7 @@ build=$3
 PATH=$(cd "$1/bin" && pwd):$PATH
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # Git Bash must not translate arguments that look like paths.
-export MSYS_NO_PATHCONV=1 MSYS2_ARG_CONV_EXCL='*'
+export MSYS_NO_PATHCONV=1 MSYS2_ARG_CONV_EXCL='*' MSYS2_ENV_CONV_EXCL=KUBECONFIG
 export KUBECONFIG=$directory/admin.kubeconfig
 
 logs=$directory/logs

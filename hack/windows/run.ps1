@@ -304,7 +304,6 @@ function Start-Kubelet {
 
 # Ends everything that this script started, also in an earlier run. Programs and logs stay.
 function Stop-All {
-    Write-Step 'ending everything'
     # The control plane ends when it sees this file.
     New-Item -ItemType File -Force (Join-Path $Directory 'stop') | Out-Null
     Start-Sleep -Seconds 3
@@ -353,6 +352,7 @@ function Invoke-Test {
             Pop-Location
         }
     } finally {
+        Write-Step 'ending everything'
         Stop-All
         Write-Host "logs: $Logs"
     }

@@ -131,6 +131,7 @@ const NOT_RUN: &[&str] = &[
     r#"docs/guides/json-output.md: winpool plan -o json | jq -r '.nodes[] | .name as $node | .changes[] | "\($node): \(.field) = \(.to)"'"#,
     r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object.kind) \(.object.name): \(.rule)"'"#,
     "docs/guides/json-output.md: winpool blockers --retire 2019 -o json | jq -c '.blockers[].object'",
+    r"docs/guides/real-windows.md: powershell -ExecutionPolicy Bypass -File hack\windows\run.ps1",
 ];
 
 /// Other shell languages would be taken for commands and never run.
