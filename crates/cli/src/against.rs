@@ -17,8 +17,7 @@ use super::view::{self, Needs, Seen};
 /// The flag of commands that judge manifests by a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Against {
-    /// Judge the manifests of -f by this cluster: `cluster`, `cluster:CONTEXT`, or a file that winpool snapshot wrote. Its nodes,
-    /// WindowsPools and RuntimeClasses count with those of the manifests.
+    /// Judge the manifests of -f by this cluster: `cluster`, `cluster:CONTEXT`, or a file of winpool snapshot.
     #[arg(long, value_name = "cluster|FILE", requires = "files", value_hint = ValueHint::FilePath)]
     pub against: Option<ClusterSource>,
 }

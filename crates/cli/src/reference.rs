@@ -1,5 +1,6 @@
 //! Completions, man pages and the reference, generated from the descriptions of the commands.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::io;
 use std::path::Path;
@@ -59,25 +60,42 @@ pub fn markdown(winpool: &mut Command, operator: &mut Command) -> String {
          Text fits the terminal, or the number of columns in the environment variable `COLUMNS`. If that is not set, text in a pipe \
          or file is not wrapped, so that `grep` finds whole rows.\n",
     );
-    for command in [winpool, operator] {
-        command.build();
-        for subcommand in command.get_subcommands().filter(|subcommand| is_documented(subcommand)) {
-            section(&mut text, subcommand, 2);
-        }
+    [&mut *winpool, &mut *operator].into_iter().for_each(Command::build);
+    let commands =
+        || [&*winpool, &*operator].into_iter().flat_map(Command::get_subcommands).filter(|one| is_documented(one));
+    let rows: Vec<String> = commands().flat_map(arguments).map(row).collect();
+    let is_common = |row: &String| rows.iter().filter(|other| *other == row).count() >= COMMON;
+    let common: BTreeSet<&String> = rows.iter().filter(|row| is_common(row)).collect();
+    append(&mut text, format_args!("\n## Common flags\n{TABLE}"));
+    common.iter().for_each(|row| text.push_str(row));
+    for command in commands() {
+        section(&mut text, command, 2, &common);
     }
     text
+}
+
+/// The number of commands from which on a flag is described once, for all of them.
+const COMMON: usize = 3;
+/// The head of a table of arguments.
+const TABLE: &str = "\n| Argument | |\n|---|---|\n";
+
+fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|argument| !argument.is_hide_set() && argument.get_id() != "help")
+}
+
+/// The row of an argument in a table.
+fn row(argument: &Arg) -> String {
+    format!("| `{}` | {} |\n", cell(&spelling(argument)), cell(&description(argument)))
 }
 
 fn is_documented(command: &Command) -> bool {
     !command.is_hide_set() && command.get_name() != "help"
 }
 
-fn section(text: &mut String, command: &Command, depth: usize) {
+fn section(text: &mut String, command: &Command, depth: usize, common: &BTreeSet<&String>) {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     append(text, format_args!("\n{} {name}\n\n{}", "#".repeat(depth), paragraphs(command)));
     let subcommands: Vec<&Command> = command.get_subcommands().filter(|subcommand| is_documented(subcommand)).collect();
-    let arguments: Vec<&Arg> =
-        command.get_arguments().filter(|argument| !argument.is_hide_set() && argument.get_id() != "help").collect();
     if subcommands.is_empty() {
         let usage = command.clone().render_usage().to_string();
         append(text, format_args!("\n```text\n{}\n```\n", usage.trim_start_matches("Usage: ")));
@@ -87,14 +105,19 @@ fn section(text: &mut String, command: &Command, depth: usize) {
         let commands: Vec<&str> = examples.lines().skip(1).map(str::trim).collect();
         append(text, format_args!("\nExamples:\n\n```text\n{}\n```\n", commands.join("\n")));
     }
-    if !arguments.is_empty() {
-        text.push_str("\n| Argument | |\n|---|---|\n");
+    let (shared, own): (Vec<_>, Vec<_>) =
+        arguments(command).map(|argument| (argument, row(argument))).partition(|(_, row)| common.contains(row));
+    if !own.is_empty() {
+        text.push_str(TABLE);
     }
-    for argument in arguments {
-        append(text, format_args!("| `{}` | {} |\n", cell(&spelling(argument)), cell(&description(argument))));
+    own.iter().for_each(|(_, row)| text.push_str(row));
+    let names: Vec<String> =
+        shared.iter().filter_map(|(argument, _)| Some(format!("`--{}`", argument.get_long()?))).collect();
+    if !names.is_empty() {
+        append(text, format_args!("\n[Common flags](#common-flags): {}.\n", names.join(", ")));
     }
     for subcommand in subcommands {
-        section(text, subcommand, depth + 1);
+        section(text, subcommand, depth + 1, common);
     }
 }
 
