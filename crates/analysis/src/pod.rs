@@ -21,6 +21,7 @@ use winpool_core::windows::builds::{by_build, by_version};
 use crate::image::name::build_of;
 
 pub use error::{PodError, PodEvent};
+pub(crate) use object::is_of_debugger;
 pub use object::{Pod, table_of};
 pub use spec::{Container, ContainerList, PodSpec};
 pub use target::{Guess, SystemEvidence, Target};

@@ -31,7 +31,7 @@ use super::located::{About, Located, groups};
 use super::output::{self, BOLD, DIM, GOOD, Text};
 use super::resolve::{Resolve, list_tags, look_up};
 use super::view::Seen;
-use super::{Error, Origin, values};
+use super::{AllNamespaces, Error, Origin, values};
 
 /// List the workloads and WindowsPools that prevent you from retiring a Windows version.
 ///
@@ -65,6 +65,8 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub all: AllNamespaces,
 }
 
 /// The output format of blockers.

@@ -19,7 +19,7 @@ use super::gaps::show_unlisted;
 use super::output::{self, DIM, Table, Text, WARN};
 use super::resolve::look_up;
 use super::view::Seen;
-use super::{Common, Error, live};
+use super::{AllNamespaces, Common, Error, live};
 
 /// Show which Windows versions each image supports, and which Windows nodes run it.
 ///
@@ -34,6 +34,8 @@ pub struct Arguments {
     pub common: Common,
     #[command(flatten)]
     pub registry: registry::RegistryOptions,
+    #[command(flatten)]
+    pub all: AllNamespaces,
 }
 
 /// The systems that images support, and the nodes that run them.
@@ -58,8 +60,10 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let used = used(&view.written);
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;
-    gaps.in_registries = images.has_unknown();
+    let is_asked = !registry.is_offline();
     let report = report(&Facts::of(&view), used, &images, view.forbidden());
+    let is_unknown = |image: &ImageReport| image.unknown.is_some() && (is_asked || image.windows_nodes.is_empty());
+    gaps.in_registries = report.images.iter().any(is_unknown);
     let without_template = view.written.is_empty() && !view.refused.is_empty();
     if without_template {
         live::note("the workloads of the manifests have no pod template, so their images are not known");
@@ -142,7 +146,7 @@ fn platforms(image: &ImageReport) -> String {
 }
 
 fn runs_on(image: &ImageReport) -> String {
-    if image.unknown.is_some() {
+    if image.unknown.is_some() && image.windows_nodes.is_empty() {
         return "unknown".to_owned();
     }
     let builds: BTreeSet<&str> = image.windows_nodes.iter().map(|nodes| nodes.build.as_str()).collect();
@@ -163,7 +167,8 @@ fn runs_on(image: &ImageReport) -> String {
     if image.platforms.iter().any(|platform| platform.os == "linux") {
         builds.push("Linux".to_owned());
     }
-    if builds.is_empty() { "no node".to_owned() } else { builds.join(", ") }
+    let builds = if builds.is_empty() { "no node".to_owned() } else { builds.join(", ") };
+    if image.unknown.is_some() { format!("{builds} (by its tag)") } else { builds }
 }
 
 /// `2022`, or the build.

@@ -75,6 +75,14 @@ impl Origin {
     }
 }
 
+/// The flag of kubectl, for commands that read all namespaces in any case.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct AllNamespaces {
+    /// All namespaces, as without this flag.
+    #[arg(long, short = 'A', hide = true)]
+    pub all_namespaces: bool,
+}
+
 /// The options that select input and output format.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Common {

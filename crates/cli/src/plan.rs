@@ -30,7 +30,7 @@ use super::output::{self, BAD, BOLD, DIM, GOOD, Text, WARN};
 use super::registry::OptionsError;
 use super::resolve::Resolve;
 use super::view::{Seen, WITHOUT_NODES};
-use super::{Common, Error, Origin, live};
+use super::{AllNamespaces, Common, Error, Origin, live};
 
 /// Notes about images, at most.
 const IMAGE_NOTES: usize = 20;
@@ -62,9 +62,11 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub all: AllNamespaces,
 }
 
-pub async fn run(Arguments { common, against, resolve, assume }: Arguments) -> Result<Outcome, Error> {
+pub async fn run(Arguments { common, against, resolve, assume, .. }: Arguments) -> Result<Outcome, Error> {
     let Seen { view, mut gaps } = read(&common.origin, &against).await?;
     let without_nodes = view.nodes.known().is_none().then(|| WITHOUT_NODES.to_owned());
     if assume.is_wanted() {

@@ -67,7 +67,7 @@ pub fn markdown(winpool: &mut Command, operator: &mut Command) -> String {
     let is_common = |row: &String| rows.iter().filter(|other| *other == row).count() >= COMMON;
     let common: BTreeSet<&String> = rows.iter().filter(|row| is_common(row)).collect();
     append(&mut text, format_args!("\n## Common flags\n{TABLE}"));
-    common.iter().for_each(|row| text.push_str(row));
+    text.extend(common.iter().map(|row| row.as_str()));
     for command in commands() {
         section(&mut text, command, 2, &common);
     }
@@ -110,7 +110,7 @@ fn section(text: &mut String, command: &Command, depth: usize, common: &BTreeSet
     if !own.is_empty() {
         text.push_str(TABLE);
     }
-    own.iter().for_each(|(_, row)| text.push_str(row));
+    text.extend(own.iter().map(|(_, row)| row.as_str()));
     let names: Vec<String> =
         shared.iter().filter_map(|(argument, _)| Some(format!("`--{}`", argument.get_long()?))).collect();
     if !names.is_empty() {

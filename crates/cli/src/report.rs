@@ -23,7 +23,7 @@ use super::gaps::Lacks;
 use super::output::{self, OutputError, Text, emit};
 use super::resolve::Resolve;
 use super::view::{self, Seen};
-use super::{Error, Origin, installation, live, values};
+use super::{AllNamespaces, Error, Origin, installation, live, values};
 
 /// Write a report about Windows in the cluster: one HTML page.
 ///
@@ -72,6 +72,8 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub all: AllNamespaces,
 }
 
 /// The output format of a report.

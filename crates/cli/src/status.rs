@@ -17,7 +17,7 @@ use super::gaps::{Lacks, notes_text};
 use super::live::{self, ReadError};
 use super::output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN};
 use super::view::{self, Seen, WITHOUT_NODES, WITHOUT_POOLS};
-use super::{Common, Error, installation};
+use super::{AllNamespaces, Common, Error, installation};
 
 /// `DaemonSets` that hold taints, as many as the text names for each pool.
 const NAMED: usize = 10;
@@ -38,9 +38,11 @@ pub struct Arguments {
     pub common: Common,
     #[command(flatten)]
     pub assume: Assume,
+    #[command(flatten)]
+    pub all: AllNamespaces,
 }
 
-pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Error> {
+pub async fn run(Arguments { common, assume, .. }: Arguments) -> Result<Outcome, Error> {
     let mut installed = None;
     let mut lacks = Lacks::default();
     let is_assumed = assume.is_wanted();

@@ -104,7 +104,7 @@ impl Template {
         }
         let keeps_off = |taint: &&Taint| tolerance(&class.tolerations, [*taint]) != Tolerance::Yes;
         let taints = self.taints.iter().filter(keeps_off);
-        missing.extend(taints.map(|taint| format!("{}: the class does not tolerate {taint}", self.taint_field)));
+        missing.extend(taints.map(|taint| format!("{}: {taint} is not tolerated", self.taint_field)));
         missing
     }
 

@@ -7,9 +7,10 @@ use serde::Serialize;
 use winpool_core::api::{Isolation, ObjectReference};
 use winpool_core::windows::Build;
 use winpool_core::windows::builds::by_build;
+use winpool_core::windows::compatibility::Runs;
 
 use crate::image::name::{build_of, tag};
-use crate::image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, runs_on, tags};
+use crate::image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, Verdict, runs_on, tags, verdict};
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -28,7 +29,7 @@ pub struct ImageReport {
     /// The reason why the platforms are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// The Windows nodes, grouped by the same result. Empty if the platforms are unknown.
+    /// The Windows nodes, grouped by the same result: by the platforms or, if they are unknown, by the tag. Empty if it tells nothing.
     pub windows_nodes: Vec<NodesVerdict>,
     /// The workloads that use the image, each once.
     pub used_by: Vec<ObjectReference>,
@@ -68,9 +69,32 @@ pub fn image_report<'h>(
             windows_nodes: verdicts(image, hosts),
             ..empty
         },
-        Some(Err(unresolved)) => ImageReport { unknown: Some(unresolved.reason.clone()), ..empty },
-        None => ImageReport { unknown: Some("it was not looked up".to_owned()), ..empty },
+        found => {
+            let reason = found.and_then(|found| Some(found.as_ref().err()?.reason.clone()));
+            let unknown = Some(reason.unwrap_or_else(|| "it was not looked up".to_owned()));
+            ImageReport { unknown, windows_nodes: by_tag(name, hosts), ..empty }
+        }
     }
+}
+
+/// Returns what the tag of an image says; nothing if it names no build.
+fn by_tag<'h>(name: &str, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {
+    let unasked = Images::default();
+    let mut alike: BTreeMap<(Build, bool, Option<String>), usize> = BTreeMap::new();
+    for host in hosts {
+        let Verdict { runs: Some(runs), reason } = verdict(name, false, host, Isolation::Process, &unasked) else {
+            continue;
+        };
+        *alike.entry((host.kernel.build, runs == Runs::Yes, reason)).or_default() += 1;
+    }
+    let verdicts = alike.into_iter().map(|((build, runs, reason), node_count)| NodesVerdict {
+        build: build.to_string(),
+        node_count,
+        runs,
+        takes: None,
+        reason,
+    });
+    verdicts.collect()
 }
 
 fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {

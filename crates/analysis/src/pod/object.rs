@@ -67,13 +67,19 @@ struct WirePod {
     status: PodStatus,
 }
 
+/// True for a pod that `kubectl debug` has put on this node.
+pub(crate) fn is_of_debugger(name: &str, node: &str) -> bool {
+    name.strip_prefix("node-debugger-").is_some_and(|rest| rest.starts_with(node))
+}
+
 impl From<WirePod> for Pod {
     fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
         let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
         let ran_on = spec.node.clone().filter(|_| has_run(&status));
-        let is_bound = status.phase.is_some();
+        let has_phase = status.phase.is_some();
         let (errors, unschedulable) = (errors_of(&status), unschedulable(&status));
         let pod = operator::Pod::from(operator::WirePod { metadata, spec: spec.operator.clone(), status });
+        let is_bound = has_phase && !spec.node.as_deref().is_some_and(|node| is_of_debugger(&pod.name, node));
         Self {
             namespace: pod.namespace,
             name: pod.name,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use winpool_core::api::names::IGNORE;
 
 use crate::kinds::{WorkloadKind, group_of};
-use crate::pod::Pod;
+use crate::pod::{Pod, is_of_debugger};
 use crate::workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest};
 
 use super::started::StartedPod;
@@ -78,7 +78,7 @@ impl From<Value> for Reduced {
 /// `kubectl debug` that of `node-debugger-NODE-abcde` (kubernetes/kubectl pkg/cmd/debug, `generateNodeDebugPod`).
 fn is_scheduled(object: &Value) -> bool {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    if text("/metadata/name").starts_with(&format!("node-debugger-{}-", text("/spec/nodeName"))) {
+    if is_of_debugger(text("/metadata/name"), text("/spec/nodeName")) {
         return false;
     }
     let owners = object["metadata"]["ownerReferences"].as_array();

@@ -119,6 +119,11 @@ impl Registry {
         known.get_or_try_init(|| self.read(image, digest, document)).await.cloned()
     }
 
+    /// True if it asks no registry.
+    pub fn is_offline(&self) -> bool {
+        self.offline
+    }
+
     /// Returns the digest and the document of a tag. The registry is asked even if the tag is cached, unless winpool is offline.
     async fn tagged(&self, image: &ImageReference) -> Result<(String, Vec<u8>), RegistryErrorKind> {
         let path = format!("manifests/{}", image.version());

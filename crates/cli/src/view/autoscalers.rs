@@ -20,7 +20,7 @@ const LARGEST: usize = 4 << 20;
 
 /// Reads Karpenter's descriptions of nodes that do not exist yet, and names those that cannot be read. The result is empty if
 /// Karpenter is not installed.
-pub(super) async fn read(client: &Client) -> Autoscalers {
+pub async fn read(client: &Client) -> Autoscalers {
     let (mut objects, mut unreadable, mut size) = (Vec::new(), Vec::new(), 0);
     for (group, version, kind, plural) in KINDS {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);

@@ -19,6 +19,7 @@ use winpool_analysis::workload::DEFAULT_NAMESPACE;
 use super::input::InputError;
 use super::live;
 
+pub use autoscalers::read as autoscalers;
 pub use cluster::{
     RulesScope, add_namespace, api_of, decisions, placement, pools, resource, resource_of, rules, state, surroundings,
     typed,

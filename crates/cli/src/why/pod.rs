@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_analysis::explain::forecast::{Simulation, Snapshot, new_pod};
 use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
-use winpool_analysis::explain::pool_change;
+use winpool_analysis::explain::{pool_change, scale};
 use winpool_analysis::finding::{Consequence, Finding};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
@@ -24,8 +24,8 @@ use winpool_analysis::verdict::Cluster;
 use winpool_analysis::view::{Node, Reduced, View, Workload};
 use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
 use winpool_core::api::names;
-use winpool_core::pod::PodProgress;
 use winpool_core::pod::tolerations::toleration;
+use winpool_core::pod::{Class, PodProgress, tolerate};
 use winpool_core::words::joined;
 
 use crate::against::Against;
@@ -74,7 +74,7 @@ impl Question<'_> {
         let is_new = around.client.is_none() && pod.created.is_none() && pod.progress == PodProgress::Waiting;
         if is_new && !pod.is_bound {
             let new = pod.clone();
-            around.add_tolerations(Some((new, false)), &mut pod.spec);
+            around.add_tolerations(Some((new, false)), &[], &mut pod.spec);
         }
         let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
         let there = around.cluster(&images);
@@ -87,6 +87,7 @@ impl Question<'_> {
             around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
         }
         answer.remedy = around.after_class(&pod.spec, answer.remedy);
+        around.add_scaling(&pod.spec, &mut answer).await;
         answer.notes = around.lacks.notes;
         Ok((answer, around.lacks.gaps))
     }
@@ -118,7 +119,7 @@ impl Question<'_> {
         let there = around.cluster(&images);
         let started = there.history(&pods).is_on_windows_only();
         let new = new_pod(kind, &workload).map(|pod| (pod, started));
-        around.add_tolerations(new, &mut workload.template);
+        around.add_tolerations(new, &pods, &mut workload.template);
         let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&there);
         let class = workload.template.runtime_class.as_deref();
@@ -127,6 +128,7 @@ impl Question<'_> {
         around.add_errors(named, false, &mut answer);
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
         answer.remedy = around.after_class(&workload.template, answer.remedy);
+        around.add_scaling(&workload.template, &mut answer).await;
         answer.notes = around.lacks.notes;
         Ok((answer, around.lacks.gaps))
     }
@@ -295,14 +297,24 @@ impl Surroundings {
     }
 
     /// Adds the tolerations that winpool adds to new pods of this spec, and says so. The flag is true if pods of the workload have
-    /// started on Windows nodes only.
-    fn add_tolerations(&mut self, new: Option<(Pod, bool)>, spec: &mut PodSpec) {
+    /// started on Windows nodes only. If one of its `pods` waits without them, winpool does not add them at present.
+    fn add_tolerations(&mut self, new: Option<(Pod, bool)>, pods: &[Pod], spec: &mut PodSpec) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
         let added = cluster.added_tolerations(new).concat();
         if added.is_empty() {
             return;
         }
         let tolerated = joined(&added);
+        let waits = |pod: &&Pod| pod.start_status.is_unschedulable && pod.spec.node.is_none() && !pod.is_terminating;
+        let lacks = |pod: &&Pod| added.iter().any(|taint| !tolerate(&pod.spec.tolerations, taint));
+        if let Some(pod) = pods.iter().filter(waits).find(lacks) {
+            let name = &pod.name;
+            self.lacks.notes.push(format!(
+                "winpool adds the toleration of {tolerated} to its new pods, and {name} waits without it: winpool status shows if \
+                 winpool runs"
+            ));
+            return;
+        }
         self.lacks
             .notes
             .push(format!("winpool adds the toleration of {tolerated} to its new pods, while winpool runs"));
@@ -367,6 +379,37 @@ impl Surroundings {
         let then = remedy.filter(|remedy| Some(remedy) != pool_change::wait(&self.view).as_ref());
         let then = then.map_or_else(String::new, |remedy| format!(". Then {}", remedy.text));
         Some(class.and(&format!(". Until then the API server refuses new pods{then}")))
+    }
+
+    /// Says which autoscaler creates a node for these Windows pods, or what each of them lacks, if there is no Windows node.
+    async fn add_scaling(&self, spec: &PodSpec, answer: &mut PodExplanation) {
+        if answer.system != names::WINDOWS || !answer.refused.is_empty() || self.hosts.iter().any(Node::is_windows) {
+            return;
+        }
+        let autoscalers = match &self.client {
+            Some(client) => live::waiting("reading NodePools", view::autoscalers(client)).await,
+            None => self.view.autoscalers.clone(),
+        };
+        let of_class = self.facts.known_class(spec);
+        let mut wanted = Class { tolerations: spec.tolerations.clone(), ..of_class.cloned().unwrap_or_default() };
+        wanted.tolerations.extend(of_class.into_iter().flat_map(|class| class.tolerations.clone()));
+        wanted.selector.extend(spec.node_selector.clone());
+        let templates = scale::explain(&autoscalers, "", &wanted).templates;
+        let serving = templates.iter().filter(|template| template.serves != Some(false));
+        let serving: Vec<&str> = serving.map(|template| template.template.as_str()).collect();
+        let lacking =
+            templates.iter().map(|template| format!("{}: {}", template.template, template.missing.join("; ")));
+        answer.remedy = match (templates.is_empty(), serving.is_empty()) {
+            (true, _) => return,
+            (_, false) => Some(Remedy::advice(format!(
+                "there is no Windows node: wait until {} creates one",
+                serving.join(" or ")
+            ))),
+            (_, true) => Some(Remedy::advice(format!(
+                "there is no Windows node, and nothing creates one for it: {}",
+                lacking.collect::<Vec<_>>().join(". ")
+            ))),
+        };
     }
 
     /// Fails if the manifests do not show if the RuntimeClass of these pods exists.

@@ -78,7 +78,7 @@ fn each_field_that_keeps_a_node_pool_from_a_class_is_named() {
         (
             windows_and("") + ", taints: [{key: gpu, value: \"on\", effect: NoSchedule}]",
             "",
-            &["spec.template.spec.taints: the class does not tolerate gpu=on:NoSchedule"],
+            &["spec.template.spec.taints: gpu=on:NoSchedule is not tolerated"],
         ),
         (windows_and("") + ", taints: [{key: gpu, effect: PreferNoSchedule}]", "", &[]),
         (windows_and("") + ", taints: [{key: os, value: windows, effect: NoSchedule}]", "", &[]),
@@ -204,7 +204,7 @@ fn templates_of_cluster_autoscaler_are_read_from_manifests() {
         (machines(""), None),
         (
             machines(", capacity.cluster-autoscaler.kubernetes.io/taints: gpu=on:NoSchedule"),
-            Some("metadata.annotations: the class does not tolerate gpu=on:NoSchedule"),
+            Some("metadata.annotations: gpu=on:NoSchedule is not tolerated"),
         ),
     ] {
         let explanation = explain(&read(&manifest), "windows-2022", &class_2022());
