@@ -224,14 +224,16 @@ fn a_pod_that_its_author_puts_on_a_node_needs_no_toleration() {
 
 #[test]
 fn a_status_shows_what_pools_report_about_their_present_spec_and_nodes() {
-    let reported = json!({"contested": 1, "converged": 2});
-    for (generation, selected, is_assumed, expected) in [
-        (1, 3, false, reported),
-        (2, 3, false, json!({"pending": 3})),
-        (1, 2, false, json!({"pending": 3})),
-        (1, 3, true, json!({"pending": 3})),
+    let [reported, found] = [json!({"contested": 1, "blocked": 2}), json!({"pending": 3})];
+    // No node has the label yet, so none can be converged.
+    for (generation, selected, state, is_assumed, expected) in [
+        (1, 3, "blocked", false, &reported),
+        (2, 3, "blocked", false, &found),
+        (1, 2, "blocked", false, &found),
+        (1, 3, "converged", false, &found),
+        (1, 3, "blocked", true, &found),
     ] {
-        let nodes = json!({"selected": selected, "contested": 1, "converged": 2});
+        let nodes = json!({"selected": selected, "contested": 1, state: 2});
         let pool = json!({
             "metadata": {"generation": generation}, "status": {"observedGeneration": 1, "nodes": nodes},
         });
@@ -240,7 +242,9 @@ fn a_status_shows_what_pools_report_about_their_present_spec_and_nodes() {
             snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
         cluster.pods = Known::NotRead;
         let shown = status(&cluster, is_assumed);
-        assert_eq!(json!(shown.nodes_by_state), expected, "{generation} {selected} {is_assumed}");
+        assert_eq!(json!(shown.nodes_by_state), *expected, "{generation} {selected} {state} {is_assumed}");
+        let is_told = shown.notes.iter().any(|note| note.contains("changed since winpool wrote its status"));
+        assert_eq!(is_told, *expected == found && !is_assumed, "{:?}", shown.notes);
         assert_eq!(shown.builds[0].node_count, 3);
         assert_eq!(shown.pods_without_class, None, "pods are not known");
     }

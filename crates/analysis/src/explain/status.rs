@@ -2,6 +2,7 @@
 //! support.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -13,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use winpool_core::api::names::{self, reason};
 use winpool_core::api::{HelpedWorkload, NodeCounts, ObjectReference, Problem, WindowsPoolStatus, number};
 use winpool_core::node::NodeFields;
-use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::plan::nodes::assessment::{NodeState, assess_as};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
+use winpool_core::plan::taints::Consent;
 use winpool_core::pod::{Class, selects_windows};
 use winpool_core::windows::{Build, builds};
 
@@ -185,7 +187,8 @@ pub fn unread(pods: &Known<Vec<Pod>>, workloads: &Workloads, assign_class: &Know
     pods.into_iter().chain(workloads).chain(policy).collect()
 }
 
-/// Returns the status of this pool, if it is about the pool's present spec and as many nodes as the pool selects now.
+/// Returns the status of this pool, if it can be true now: it is about the pool's present spec, it counts as many nodes as the pool
+/// selects, and no more of them are converged than have all that the pool gives them.
 fn reported<'a, 'n>(
     pool: &'a GuardedPool,
     policy: &Policy,
@@ -197,8 +200,13 @@ fn reported<'a, 'n>(
         Some(owner) if is_it(&owner.pool) => true,
         _ => policy.previews(&node.labels).any(|previewed| is_it(previewed)),
     };
-    let selected = nodes.filter(|node| node.is_windows()).filter(selects).count();
-    (status.nodes.selected == number(selected)).then_some(status)
+    let wanted = policy.pool(&pool.name_any()).map(Arc::as_ref);
+    let is_converged =
+        |node: &&&NodeFields| assess_as(node, wanted, policy, Consent::Given).state() == NodeState::Converged;
+    let selected: Vec<&NodeFields> = nodes.filter(|node| node.is_windows()).filter(selects).collect();
+    let converged = selected.iter().filter(is_converged).count();
+    let NodeCounts { selected: counted, converged: reported, .. } = status.nodes;
+    (counted == number(selected.len()) && reported <= number(converged)).then_some(status)
 }
 
 /// True if the pools report what [`status`] shows, so that it does not simulate the operator.
@@ -247,8 +255,20 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
             .collect(),
         pods_without_class: pods.map(|pods| pods.iter().filter(is_without_class).count()),
         builds: by_build.into_iter().map(|(build, nodes)| build_summary(build, nodes, &vendors)).collect(),
-        notes: unread(&snapshot.pods, &snapshot.workloads, &snapshot.assign_class),
+        notes: reports
+            .iter()
+            .filter(|(pool, report)| report.is_none() && pool.status.is_some() && !is_assumed)
+            .map(|(pool, _)| outdated(&pool.name_any()))
+            .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.assign_class))
+            .collect(),
     }
+}
+
+fn outdated(pool: &str) -> String {
+    format!(
+        "WindowsPool {pool} or its nodes changed since winpool wrote its status: the number of nodes in each state is what \
+         winpool would find now"
+    )
 }
 
 /// Counts the Windows nodes by state: those of pools that report as the pool reports them, and others as the simulation finds them.
