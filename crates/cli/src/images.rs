@@ -60,10 +60,10 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let used = used(&view.written);
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;
-    let is_asked = !registry.is_offline();
     let report = report(&Facts::of(&view), used, &images, view.forbidden());
-    let is_unknown = |image: &ImageReport| image.unknown.is_some() && (is_asked || image.windows_nodes.is_empty());
-    gaps.in_registries = report.images.iter().any(is_unknown);
+    let is_unknown = |image: &ImageReport| image.unknown.is_some() && image.windows_nodes.is_empty();
+    // Without a registry, tags may tell enough.
+    gaps.in_registries = images.has_unknown() && (!registry.is_offline() || report.images.iter().any(is_unknown));
     let without_template = view.written.is_empty() && !view.refused.is_empty();
     if without_template {
         live::note("the workloads of the manifests have no pod template, so their images are not known");
