@@ -45,8 +45,7 @@ pub struct AddedWorkload {
 impl Difference {
     pub fn of(before: View, after: View, images: &Images, now: Now) -> Self {
         let (mut before, after) = (Side::of(before, images, now), Side::of(after, images, now));
-        let (mut difference, mut others) = (Self::default(), BTreeMap::new());
-        std::mem::swap(&mut before.subjects, &mut others);
+        let (mut difference, mut others) = (Self::default(), std::mem::take(&mut before.subjects));
         for (key, subject) in &after.subjects {
             let then = after.verdict(subject);
             let Some(known) = others.remove(key) else {

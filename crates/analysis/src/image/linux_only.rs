@@ -180,7 +180,7 @@ impl Injector {
         namespace: Option<(&String, &BTreeMap<String, String>)>,
     ) -> Option<(Option<&'static str>, String)> {
         let (field, key) = self.switch.place();
-        // A product that reads a label reads the annotation if there is no label.
+        // Products read the annotation if the label is missing.
         let mut fields = [field, "annotations"].into_iter();
         let written = fields.find_map(|field| Some((field, metadata[field][key].as_str()?)));
         if let Some((field, value)) = written {

@@ -25,7 +25,7 @@ use winpool_analysis::view::{Node, Reduced, View, Workload};
 use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
 use winpool_core::api::names;
 use winpool_core::pod::tolerations::toleration;
-use winpool_core::pod::{Class, PodProgress, tolerate};
+use winpool_core::pod::{PodProgress, tolerate};
 use winpool_core::words::joined;
 
 use crate::against::Against;
@@ -381,7 +381,7 @@ impl Surroundings {
         Some(class.and(&format!(". Until then the API server refuses new pods{then}")))
     }
 
-    /// Says which autoscaler creates a node for these Windows pods, or what each of them lacks, if there is no Windows node.
+    /// In a cluster without Windows nodes: says which autoscaler creates one for these Windows pods, or what each autoscaler lacks.
     async fn add_scaling(&self, spec: &PodSpec, answer: &mut PodExplanation) {
         if answer.system != names::WINDOWS || !answer.refused.is_empty() || self.hosts.iter().any(Node::is_windows) {
             return;
@@ -390,9 +390,8 @@ impl Surroundings {
             Some(client) => live::waiting("reading NodePools", view::autoscalers(client)).await,
             None => self.view.autoscalers.clone(),
         };
-        let of_class = self.facts.known_class(spec);
-        let mut wanted = Class { tolerations: spec.tolerations.clone(), ..of_class.cloned().unwrap_or_default() };
-        wanted.tolerations.extend(of_class.into_iter().flat_map(|class| class.tolerations.clone()));
+        let mut wanted = self.facts.known_class(spec).cloned().unwrap_or_default();
+        wanted.tolerations.extend(spec.tolerations.clone());
         wanted.selector.extend(spec.node_selector.clone());
         let templates = scale::explain(&autoscalers, "", &wanted).templates;
         let serving = templates.iter().filter(|template| template.serves != Some(false));
@@ -406,7 +405,7 @@ impl Surroundings {
                 serving.join(" or ")
             ))),
             (_, true) => Some(Remedy::advice(format!(
-                "there is no Windows node, and nothing creates one for it: {}",
+                "there is no Windows node, and no autoscaler creates one for these pods: {}",
                 lacking.collect::<Vec<_>>().join(". ")
             ))),
         };
