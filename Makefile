@@ -23,7 +23,8 @@ export WINPOOL_E2E_KUBERNETES := $(KUBERNETES)
 endif
 
 # The features of a dependency follow from the packages and the kinds of targets that Cargo is told to build. These name
-# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: no dependency is compiled twice.
+# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: no dependency is compiled twice. The demo
+# alone needs half of them.
 BUILD := cargo build --locked --workspace --examples
 TEST := cargo test --locked --workspace
 
@@ -39,8 +40,8 @@ help: ## Show this list
 KUBELETS ?=
 
 demo: ## Show winpool at work on a local control plane with simulated Windows nodes; KUBELETS=real: with real kubelets
-	@[ -x target/debug/demo ] || echo "==> the first run compiles winpool (3 minutes on 2 cores), the control plane (4) and kwok (1)"
-	$(call timed,$(BUILD) --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) target/debug/demo $(KUBELETS))
+	@[ -x target/debug/demo ] || echo "==> the first run compiles winpool (2 minutes on 2 cores), and the control plane with kwok (5)"
+	$(call timed,cargo build --locked -p winpool-e2e --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) target/debug/demo $(KUBELETS))
 demo-image: ## Draw docs/images/demo.svg from the output of the demo
 	@$(BUILD) --bins
 	@target/debug/demo | target/debug/recording 'make demo' > docs/images/demo.svg.new

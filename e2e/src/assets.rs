@@ -44,7 +44,8 @@ macro_rules! module {
     };
 }
 
-/// The newest supported Kubernetes, with kubectl, and etcd for all versions.
+/// The newest supported Kubernetes, with kubectl, and etcd and kwok for all versions. In one module their common libraries are
+/// compiled once.
 const CONTROL_PLANE: Module = module!("control-plane", "", "all of it takes about 4 minutes");
 
 /// Selects an older Kubernetes for API server, scheduler and controller manager, such as 1.33.
@@ -57,9 +58,6 @@ const OLDER: [(&str, Module); 4] = [
     ("1.35", module!("control-plane/1.35", "", "all of it takes about 3 minutes")),
     ("1.36", module!("control-plane/1.36", "", "all of it takes about 3 minutes")),
 ];
-
-/// Its own module, because kwok needs other versions of the same libraries.
-const KWOK: Module = module!("kwok", "", "about a minute");
 
 /// Prometheus without its web pages, which the module does not contain, and without service discoveries, whose clients
 /// are a third of its packages.
@@ -188,7 +186,9 @@ impl Component {
             for component in Self::ALL {
                 let is_alike =
                     component.module()?.directory == self.module()?.directory && component.linker_flags()? == flags;
-                if is_alike && !component.target()?.exists() {
+                // No cluster needs kubectl.
+                let is_wanted = component == self || component != Self::Kubectl && self != Self::Kubectl;
+                if is_alike && is_wanted && !component.target()?.exists() {
                     missing.push(component);
                 }
             }
@@ -220,13 +220,12 @@ impl Component {
 
     fn module(self) -> Result<&'static Module> {
         Ok(match self {
-            Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm | Self::Helm3 => &HELM,
             Self::Kustomize => &KUSTOMIZE,
             Self::Registry => &REGISTRY,
             Self::Karpenter => &KARPENTER,
-            Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
+            Self::Etcd | Self::Kwok | Self::Kubectl => &CONTROL_PLANE,
             Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager => kubernetes()?,
         })
     }
@@ -251,9 +250,12 @@ impl Component {
         let module = self.module()?;
         let small = "-s -w";
         Ok(match self {
-            Self::Etcd | Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager | Self::Kubectl => {
-                kubernetes_linker_flags(module.version_of(KUBERNETES)?)
-            }
+            Self::Etcd
+            | Self::Kwok
+            | Self::KubeApiserver
+            | Self::KubeScheduler
+            | Self::KubeControllerManager
+            | Self::Kubectl => kubernetes_linker_flags(module.version_of(KUBERNETES)?),
             Self::Helm | Self::Helm3 => {
                 let helm = self.pinned_module();
                 let version = module.version_of(helm)?;
@@ -275,11 +277,11 @@ pub(crate) fn kubernetes_linker_flags(version: &str) -> String {
 /// Writes one file with the stages for kwok.
 pub(crate) async fn kwok_stages() -> Result<PathBuf> {
     off_the_runtime(|| {
-        let version = KWOK.version_of(KWOK_MODULE)?;
+        let version = CONTROL_PLANE.version_of(KWOK_MODULE)?;
         let fingerprint = fingerprint(&[&[NODE_READY], &STAGES[..]].concat());
         let target = cache_folder()?.join(format!("kwok-stages-{version}-{fingerprint}.yaml"));
         make_once(&target, "kwok's stages", |path| {
-            let directory = go::source_folder(&KWOK, KWOK_MODULE)?.join("kustomize/stage");
+            let directory = go::source_folder(&CONTROL_PLANE, KWOK_MODULE)?.join("kustomize/stage");
             let mut stages = NODE_READY.to_owned();
             for stage in STAGES {
                 let file = directory.join(stage);

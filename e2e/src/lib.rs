@@ -33,7 +33,6 @@ mod emptying;
 mod error;
 mod etcd;
 mod faults;
-pub mod generate;
 mod go;
 mod guard;
 pub mod harness;

@@ -4,6 +4,7 @@ use crate::error::FileContext;
 use crate::{Cluster, Error, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
@@ -17,6 +18,8 @@ use std::path::Path;
 pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
 const COMPONENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components");
+
+const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/winpool.dev_windowspools.yaml");
 
 const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/rbac");
 
@@ -34,6 +37,12 @@ pub fn component(name: &str) -> Result<Vec<DynamicObject>> {
     let kustomization: Vec<Kustomization> = read(&directory.join("kustomization.yaml"))?;
     let files = kustomization.iter().flat_map(|kustomization| &kustomization.resources);
     Ok(files.map(|file| read(&directory.join(file))).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Reads the CRD of WindowsPools.
+pub fn crd() -> Result<CustomResourceDefinition> {
+    let mut definitions = read(Path::new(CRD))?;
+    definitions.pop().ok_or_else(|| Error::Manifest { path: CRD.into(), why: "no object".to_owned() })
 }
 
 /// Reads all objects of a file in `config/rbac/`.

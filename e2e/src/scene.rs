@@ -11,7 +11,6 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_analysis::crd::crd;
 use winpool_core::api::WindowsPool;
 use winpool_core::api::names::condition::READY;
 use winpool_operator::Options;
@@ -73,7 +72,7 @@ pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNo
 
 /// Installs the CRD of WindowsPools and waits until the API server serves them.
 pub async fn install_crd(client: &Client) -> Result<()> {
-    define(client, &crd()).await
+    define(client, &manifests::crd()?).await
 }
 
 /// Installs a CRD and waits until the API server serves its objects.

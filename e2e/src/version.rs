@@ -5,7 +5,6 @@ use crate::go::progress;
 use crate::{Error, Result};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
-use winpool_analysis::kubernetes::KubernetesVersion;
 
 /// A feature that tests need and not every supported Kubernetes has.
 #[derive(Clone, Copy, Debug)]
@@ -48,18 +47,18 @@ impl Feature<'_> {
     }
 
     /// The newest version has every feature: a test that can run nowhere is a mistake and fails there.
-    fn is_in(&self, running: KubernetesVersion, newest: KubernetesVersion) -> bool {
-        running >= newest || running.minor >= self.since
+    fn is_in(&self, running: u32, newest: u32) -> bool {
+        running >= newest || running >= self.since
     }
 }
 
-/// The version of the API server, from its binary.
-pub async fn running_kubernetes() -> Result<KubernetesVersion> {
-    static VERSION: OnceCell<KubernetesVersion> = OnceCell::const_new();
+/// The minor version of the API server, such as 36 of v1.36.3, from its binary.
+pub async fn running_kubernetes() -> Result<u32> {
+    static VERSION: OnceCell<u32> = OnceCell::const_new();
     VERSION.get_or_try_init(ask).await.copied()
 }
 
-async fn ask() -> Result<KubernetesVersion> {
+async fn ask() -> Result<u32> {
     let program = Component::KubeApiserver.path().await?;
     let output = Command::new(&program)
         .arg("--version")
@@ -70,10 +69,9 @@ async fn ask() -> Result<KubernetesVersion> {
     read(text.trim_start_matches("Kubernetes ")).ok_or_else(|| unreadable("kube-apiserver --version", &text))
 }
 
-/// Reads `v1.36.3`.
-fn read(version: &str) -> Option<KubernetesVersion> {
-    let mut numbers = version.strip_prefix('v')?.split('.');
-    KubernetesVersion::parse(numbers.next()?, numbers.next()?)
+/// The minor version in `v1.36.3`.
+fn read(version: &str) -> Option<u32> {
+    version.strip_prefix("v1.")?.split('.').next()?.parse().ok()
 }
 
 fn unreadable(told_by: &'static str, version: &str) -> Error {
@@ -86,19 +84,18 @@ mod tests {
 
     #[test]
     fn older_versions_lack_what_is_newer_and_the_newest_lacks_nothing() {
-        let version = |minor| KubernetesVersion { major: 1, minor };
         for (since, running, there) in
             [(36, 33, false), (36, 35, false), (34, 34, true), (36, 36, true), (99, 36, true)]
         {
             let feature = Feature { name: "a feature", since };
-            assert_eq!(feature.is_in(version(running), version(36)), there, "since {since} in {running}");
+            assert_eq!(feature.is_in(running, 36), there, "since {since} in {running}");
         }
     }
 
     #[test]
     fn versions_are_read_as_programs_say_them() {
-        assert_eq!(read("v1.33.13\n"), Some(KubernetesVersion { major: 1, minor: 33 }));
-        assert_eq!(read("v1.36.0-alpha.1"), Some(KubernetesVersion { major: 1, minor: 36 }));
+        assert_eq!(read("v1.33.13\n"), Some(33));
+        assert_eq!(read("v1.36.0-alpha.1"), Some(36));
         assert_eq!(read("1.36.3"), None);
     }
 }

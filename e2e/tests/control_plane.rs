@@ -14,7 +14,7 @@ async fn the_server_is_the_pinned_kubernetes() -> Result<()> {
         assert_eq!(version.git_version, kubernetes_version()?);
     }
     let running = running_kubernetes().await?;
-    assert_eq!((version.major, version.minor), (running.major.to_string(), running.minor.to_string()));
+    assert_eq!((version.major, version.minor), ("1".to_owned(), running.to_string()));
     Ok(())
 }
 

@@ -37,11 +37,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use winpool_analysis::crd::crd;
 use winpool_core::api::{NodeCounts, WindowsPool};
 use winpool_operator::Options;
 
 use crate::lending::lend_installed;
+use crate::manifests::crd;
 use crate::scene::{self, install_crd};
 use crate::{ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster, wait_for};
 
@@ -226,11 +226,11 @@ impl Harness {
 
     /// Deletes the CRD, and with it all pools.
     pub async fn delete_definition(&self) {
-        self.definitions().delete(&crd().name_any(), &DeleteParams::default()).await.unwrap();
+        self.definitions().delete(&crd().unwrap().name_any(), &DeleteParams::default()).await.unwrap();
     }
 
     pub async fn definition_is_gone(&self) {
-        let (definitions, name) = (self.definitions(), crd().name_any());
+        let (definitions, name) = (self.definitions(), crd().unwrap().name_any());
         let gone = async || Ok(definitions.get_opt(&name).await?.is_none().then_some(()));
         wait_for("the definition of pools is gone", LIMIT, gone).await.unwrap();
     }

@@ -4,9 +4,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use winpool_analysis::crd::crd;
 use winpool_core::api::WindowsPool;
 
+use crate::manifests::crd;
 use crate::{LIMIT, wait_for};
 
 /// Pools as JSON: some cannot be decoded.
@@ -39,11 +39,11 @@ pub async fn create(client: &Client, name: &str, spec: &Value) {
 /// shows in whether this spec is accepted.
 pub async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: impl Fn(&mut Value)) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut definition = json!(crd());
+    let mut definition = json!(crd().unwrap());
     change(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
     // The API server writes its own status into it at the same time.
     let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
-    crds.patch(&crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
+    crds.patch(&crd().unwrap().name_any(), &PatchParams::default(), &patch).await.unwrap();
     let (pools, probe) = (untyped(client), object("probe", spec));
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let in_force = async || Ok((pools.create(&dry_run, &probe).await.is_ok() == accepted).then_some(()));

@@ -227,7 +227,7 @@ async fn leader_and_standby_watch_all_pods_with_one_list_and_ask_no_more() {
         operator.stop().await;
     }
     // Kubernetes 1.33 refuses a list that is a part of the watch, so the pods are listed in pages, here in one.
-    let pages = usize::from(running_kubernetes().await.unwrap().minor <= 33);
+    let pages = usize::from(running_kubernetes().await.unwrap() <= 33);
     for user in users {
         let has_ended = async || Ok((!requests_for_pods(&log, user).is_empty()).then_some(()));
         wait_for("the watch of pods has ended", GONE, has_ended).await.unwrap();

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use winpool_e2e::generate::metrics::{Values, labels};
 use winpool_e2e::prelude::*;
 use winpool_e2e::scene::define;
 use winpool_e2e::{Component, Prometheus, free_port, prometheus_operator_definition, promtool, scrape};
+use winpool_generate::metrics::{Values, labels};
 use winpool_operator::metrics::reference::{Description, METRICS};
 
 const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");

@@ -8,7 +8,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use winpool_analysis::crd::crd;
 use winpool_core::api::{WindowsPool, names};
 use winpool_core::windows::KernelVersion;
 use winpool_e2e::scene::{self, OperatorTask};
@@ -16,6 +15,7 @@ use winpool_e2e::{Error, LIMIT, Result, wait_for};
 use winpool_operator::Options;
 
 use crate::report::TestReport;
+use winpool_e2e::manifests::crd;
 
 /// The name of the namespace and the pool, and the label of all other objects.
 const NAME: &str = "winpool-test-real";
@@ -44,7 +44,7 @@ impl InitialCluster {
         if nodes.is_empty() {
             return stop("no node has the label kubernetes.io/os=windows");
         }
-        if definitions(&client).get_opt(&crd().name_any()).await?.is_some() {
+        if definitions(&client).get_opt(&crd()?.name_any()).await?.is_some() {
             return stop("winpool is installed in this cluster: the suite installs its own, and removes it at the end");
         }
         Ok(Self { config, client, nodes, classes: classes.iter().map(ResourceExt::name_any).collect() })
@@ -226,8 +226,8 @@ pub async fn clean_up() -> Result<()> {
         operator.stop().await?;
     }
     let now = DeleteParams::default();
-    if definitions(&client).get_opt(&crd().name_any()).await?.is_some() {
-        definitions(&client).delete(&crd().name_any(), &now).await?;
+    if definitions(&client).get_opt(&crd()?.name_any()).await?.is_some() {
+        definitions(&client).delete(&crd()?.name_any(), &now).await?;
     }
     namespaces.delete(NAME, &now).await?;
     wait_for("the namespace is gone", LIMIT * 4, async || Ok(namespaces.get_opt(NAME).await?.is_none().then_some(())))

@@ -19,6 +19,7 @@ use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
 use winpool_analysis::finding::Finding;
+use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::{Facts, Rule, check, rule};
 use winpool_analysis::view::View;
 use winpool_analysis::workload::WorkloadManifest;
@@ -89,7 +90,8 @@ fn examples(of: impl Fn(&Rule) -> bool) -> Vec<Value> {
 
 /// The facts about the cluster: its version.
 async fn facts() -> Facts {
-    Facts::of(&View { kubernetes: Some(running_kubernetes().await.unwrap()), ..View::default() })
+    let minor = running_kubernetes().await.unwrap();
+    Facts::of(&View { kubernetes: Some(KubernetesVersion { major: 1, minor }), ..View::default() })
 }
 
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {

@@ -127,7 +127,7 @@ fn any_pod(dice: &mut Dice, fields: &[(&str, Vec<Value>)]) -> Value {
 async fn pods_are_refused_by_the_level_of_their_namespace_exactly_when_winpool_says_so() {
     let server = winpool_e2e::lend().await.unwrap();
     let client = server.client();
-    let minor = running_kubernetes().await.unwrap().minor;
+    let minor = running_kubernetes().await.unwrap();
     let version = winpool_analysis::kubernetes::KubernetesVersion { major: 1, minor };
     let mut enforced = Vec::new();
     for (number, (level, version)) in NAMESPACES.into_iter().enumerate() {

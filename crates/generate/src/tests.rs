@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn the_committed_files_are_those_that_the_code_makes() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (path, text) in files(&root).unwrap() {
         let committed = read(&root, path).unwrap();
         let differs = text.lines().zip(committed.lines()).find(|(text, committed)| text != committed);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use winpool_e2e::generate::{man_pages, write};
+use winpool_generate::{man_pages, write};
 
 #[derive(Parser)]
 enum Generate {
