@@ -99,11 +99,9 @@ impl Context {
 
     /// Records that a cache has received its first list.
     pub fn listed(&self, kind: &'static str) {
-        self.unlisted.send_if_modified(|kinds| {
-            let before = kinds.len();
-            kinds.retain(|other| *other != kind);
-            kinds.len() != before
-        });
+        let remove =
+            |kinds: &mut Vec<_>| kinds.iter().position(|other| *other == kind).map(|place| kinds.remove(place));
+        self.unlisted.send_if_modified(|kinds| remove(kinds).is_some());
     }
 
     /// The pools as the cache shows them; all of them as deleted while winpool is being uninstalled.

@@ -22,8 +22,8 @@ use winpool_core::plan::pools::pool::{GuardedPool, policy_of};
 
 use super::{Context, WatchHealth, now};
 
-const PODS: &str = "Pods";
-const DAEMON_SETS: &str = "DaemonSets";
+pub const PODS: &str = "Pods";
+pub const DAEMON_SETS: &str = "DaemonSets";
 /// The kinds of the watches of Events, in messages.
 const EVENTS: [&str; REASONS.len()] = ["Events (FailedCreatePodSandBox)", "Events (NodeAffinity)"];
 /// The pause between two notices that pods have changed.
@@ -53,17 +53,8 @@ impl SharedPods {
         self.table.lock()
     }
 
-    /// The reason why winpool does not know the pods; `None` if it does.
-    pub fn unknown(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        self.unknown_kind(PODS, table.is_complete, now)
-    }
-
-    /// The reason why winpool does not know the `DaemonSets`; `None` if it does.
-    pub fn unknown_daemon_sets(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        self.unknown_kind(DAEMON_SETS, table.objectors.is_some(), now)
-    }
-
-    fn unknown_kind(&self, kind: &str, is_complete: bool, now: Instant) -> Option<UnknownPods> {
+    /// The reason why winpool does not know the objects of this kind; `None` if it does. `is_complete`: their list is.
+    pub fn unknown(&self, kind: &str, is_complete: bool, now: Instant) -> Option<UnknownPods> {
         match self.watch_health.outages().get(kind) {
             Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message.clone())),
             Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message.clone())),

@@ -32,6 +32,7 @@ use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory,
 
 use crate::telemetry::list;
 
+use super::pods::{DAEMON_SETS, PODS};
 use super::{Context, now};
 
 const CONTROLLER: &str = "pool";
@@ -254,8 +255,9 @@ impl Loop {
         let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
         let table = self.context.pods.lock();
         let now = Instant::now();
-        let pods = self.context.pods.unknown(&table, now).map_or(Ok(&*table), Err);
-        let unknown_daemon_sets = self.context.pods.unknown_daemon_sets(&table, now);
+        let unknown = |kind, is_complete| self.context.pods.unknown(kind, is_complete, now);
+        let pods = unknown(PODS, table.is_complete).map_or(Ok(&*table), Err);
+        let unknown_daemon_sets = unknown(DAEMON_SETS, table.objectors.is_some());
         let mut cluster =
             CachedCluster { pools, classes, nodes, unconfined, outages, pods, unknown_daemon_sets, health };
         work(&mut self.memory, &mut cluster)

@@ -172,11 +172,11 @@ impl Consent<'_> {
                 || pool.consent.may_add && !watched.awaits_pods && !pool.consent.objects(taint, &node.labels, name))
     }
 
-    /// The time until which the build label is left alone although the node reports another build.
     pub(crate) fn watched(&self) -> Option<&Watched> {
         if let Self::Known { watched, .. } = self { Some(watched) } else { None }
     }
 
+    /// The time until which the build label is left alone although the node reports another build.
     pub(crate) fn label_settles(self) -> Option<Instant> {
         let Self::Known { watched, now, .. } = self else { return None };
         watched.label_settles.filter(|until| now < *until)

@@ -12,7 +12,7 @@ use crate::pod::tolerations::{covers, normalised};
 use crate::pod::{Class, Pod, PodSpec, System, affinity};
 
 /// What decides on which nodes a pod may run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// `nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
@@ -140,9 +140,7 @@ impl Placement {
     }
 
     pub(crate) fn without_text(&self) -> Self {
-        let (node_selector, terms, tolerations) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let class = self.class.clone();
-        Self { node_selector, terms, tolerations, class, system: self.system, is_gated: self.is_gated, is_known: false }
+        Self { class: self.class.clone(), system: self.system, is_gated: self.is_gated, ..Self::default() }
     }
 }
 

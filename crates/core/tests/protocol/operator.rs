@@ -15,6 +15,7 @@ use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, Othe
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNodes};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of};
 use winpool_core::plan::reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next};
+use winpool_core::pod::Pod;
 
 use super::cluster::{Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work};
 use super::model::Break;
@@ -153,10 +154,15 @@ impl Operator {
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
         let now = Now { instant: self.now, time: TODAY };
         let works = if let Pods::Seen(works) = &self.pods { works.as_slice() } else { &[] };
-        let mut table = crate::common::table_of(works.iter().flat_map(Work::pods), now);
+        let mut table = crate::common::table_of(std::iter::empty::<Pod>(), now);
         table.daemon_sets.begin_list();
         works.iter().filter_map(Work::daemon_set).for_each(|set| table.daemon_sets.see(&set, self.now));
         table.daemon_sets.end_list(self.now);
+        // In the model a DaemonSet that is gone holds nothing, even if the status still names it.
+        table.look(Some(WindowsNodes::default()), self.now);
+        table.begin_list();
+        works.iter().flat_map(Work::pods).for_each(|pod| table.see(&pod, now));
+        table.end_list();
         // Without DaemonSets the nodes decide nothing.
         let none = NodeTable::default();
         let nodes = if works.is_empty() { &none } else { &self.windows };

@@ -21,7 +21,7 @@ use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory,
 use winpool_core::pod::{DaemonSet, Pod, PodProgress, PodSpec};
 
 use crate::common::{
-    self, apply, at_registration, node, now, pool_object, read, recorded_in, request_class, set_label, table_of,
+    self, apply, at_registration, node, now, pool_object, read, recorded_in, request_class, set_label,
 };
 
 pub const MINE: &str = "os=windows:NoSchedule";
@@ -179,6 +179,7 @@ impl World {
     pub fn restart(&mut self) {
         (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
         self.tables = [NodeTable::new(PATIENCE), NodeTable::new(PATIENCE)];
+        self.table = PodTable::default();
         self.count_nodes();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let objects: Vec<_> = names.iter().map(|name| self.object(name)).collect();
@@ -347,7 +348,9 @@ impl World {
 
     /// Shows the pods to winpool, as its watch does.
     fn watch_pods(&mut self) {
-        self.table = table_of(&self.pods, self.now);
+        self.table.begin_list();
+        self.pods.iter().for_each(|pod| self.table.see(pod, self.now));
+        self.table.end_list();
         self.table.daemon_sets.begin_list();
         self.daemon_sets.iter().for_each(|set| self.table.daemon_sets.see(set, self.now.instant));
         self.table.daemon_sets.end_list(self.now.instant);

@@ -93,15 +93,14 @@ fn a_daemon_set_holds_the_taint_off_the_nodes_that_it_fits() {
 }
 
 #[test]
-fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
+fn a_daemon_set_that_is_ignored_or_tolerates_the_taint_holds_nothing() {
     let changed = [
-        "{metadata: {name: agent, annotations: {winpool.dev/ignore: 'true'}}, spec: {template: {spec: {os: {name: windows}}}}}",
-        "{metadata: {name: agent}, spec: {template: {metadata: {annotations: {winpool.dev/ignore: 'true'}}, spec: {os: {name: windows}}}}}",
-        "{metadata: {name: agent, deletionTimestamp: '2026-03-01T12:00:00Z'}, spec: {template: {spec: {os: {name: windows}}}}}",
+        "{metadata: {namespace: shop, name: agent, annotations: {winpool.dev/ignore: 'true'}}, spec: {template: {spec: {os: {name: windows}}}}}",
+        "{metadata: {namespace: shop, name: agent}, spec: {template: {metadata: {annotations: {winpool.dev/ignore: 'true'}}, spec: {os: {name: windows}}}}}",
     ];
     let changed = changed.map(|text| vec![serde_json::from_value(yaml(text)).unwrap()]);
     let fixed = vec![daemon_set("agent", "{os: {name: windows}, tolerations: [{operator: Exists}]}")];
-    for sets in changed.into_iter().chain([fixed, vec![]]) {
+    for sets in changed.into_iter().chain([fixed]) {
         let mut world = World::with("{}");
         world.daemon_sets = vec![agent()];
         world.wait(2);
@@ -109,6 +108,32 @@ fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
         world.daemon_sets = sets;
         world.wait(2);
         assert_eq!((world.has_taint("win"), applied(&world).0.as_str()), ((true, true), "True Done"));
+    }
+}
+
+#[test]
+fn a_daemon_set_that_is_gone_holds_the_taint_for_ten_minutes_also_if_winpool_restarts() {
+    type Change = fn(&mut World);
+    let goes: [(&str, Change); 3] = [
+        ("it is deleted", |world| world.daemon_sets.clear()),
+        ("it is being deleted", |world| world.daemon_sets[0].is_over = true),
+        ("it is deleted while no winpool runs", |world| {
+            world.daemon_sets.clear();
+            world.restart();
+        }),
+    ];
+    for (fact, goes) in goes {
+        let mut world = two_nodes("spec: {nodeSelector: {team: a}}");
+        world.add_node("a", &of_team("a"));
+        world.daemon_sets = vec![agent()];
+        world.wait(2);
+        goes(&mut world);
+        world.wait(300);
+        world.restart();
+        world.wait(2);
+        assert_eq!((world.has_taint("a"), world.status().taints[0].held_by.len()), ((false, false), 1), "{fact}");
+        world.wait(600);
+        assert_eq!((world.has_taint("a"), applied(&world).0.as_str()), ((true, true), "True Done"), "{fact}");
     }
 }
 
@@ -219,7 +244,7 @@ fn a_daemon_set_that_no_longer_tolerates_the_taint_takes_it_off_no_node_and_hold
     assert!(world.at_registration().is_empty());
     assert_eq!(recorded_in(&world.status()), [MINE], "the evidence stays");
     world.daemon_sets.clear();
-    world.wait(2);
+    world.wait(601);
     assert_eq!(world.has_taint("new"), (true, true));
 }
 
@@ -232,7 +257,7 @@ fn a_retired_taint_stays_while_its_successor_waits() {
     world.wait(2);
     assert_eq!(world.taints("win"), ["os=win:NoSchedule"]);
     world.daemon_sets.clear();
-    world.wait(2);
+    world.wait(601);
     assert_eq!(world.taints("win"), [MINE]);
 }
 

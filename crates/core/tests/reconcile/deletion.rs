@@ -299,6 +299,6 @@ fn a_pool_stays_until_the_next_one_has_recorded_its_taints_on_their_nodes() {
     assert!(seconds_until_gone(&mut world) < 90);
     assert_eq!(world.taints("win"), ["older/os=win:NoSchedule"]);
     world.daemon_sets.clear();
-    world.wait(2);
+    world.wait(601);
     assert_eq!(world.taints("win"), ["younger/os=win:NoSchedule"]);
 }

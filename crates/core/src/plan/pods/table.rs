@@ -201,14 +201,17 @@ impl PodTable {
         }
         self.daemon_sets.forget(self.pauses.replaced, now);
         if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
-            self.look_at_daemon_sets();
+            self.look_at_daemon_sets(now);
         }
     }
 
     /// Finds the `DaemonSets` for Windows.
-    fn look_at_daemon_sets(&mut self) {
+    fn look_at_daemon_sets(&mut self, now: Instant) {
         if !self.is_complete || !self.daemon_sets.is_complete || !self.has_looked {
             return;
+        }
+        if self.objectors.is_none() {
+            self.windows.held_by().for_each(|(set, selector)| self.daemon_sets.recall(set, selector, now));
         }
         let is_for_windows = |Objector { name, placement, .. }: &Objector| {
             placement.system != Some(System::Linux)

@@ -153,6 +153,12 @@ impl WindowsNodes {
         since.any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
     }
 
+    /// The `DaemonSets` that held a taint when the status was written, each with the selector of its pool.
+    pub(crate) fn held_by(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
+        let pools = self.policy.pools();
+        pools.flat_map(|pool| pool.consent.held_by.iter().map(|set| (set.as_str(), &pool.spec.node_selector)))
+    }
+
     /// The time at which winpool first added each taint of the pool to a node.
     pub(crate) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
         self.policy.pool(pool).map(|pool| pool.consent.since.clone()).unwrap_or_default()

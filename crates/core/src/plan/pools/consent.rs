@@ -16,6 +16,8 @@ use crate::windows::Build;
 pub struct PoolConsent {
     /// The time at which winpool first added each taint to a node, as status records it.
     pub since: BTreeMap<Taint, Timestamp>,
+    /// The `DaemonSets` that hold taints, as status records them.
+    pub held_by: BTreeSet<String>,
     /// True if winpool knows the pods and the `DaemonSets`.
     pub may_add: bool,
     /// The `DaemonSets` that may object to a taint.

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::api::Taint;
 use crate::labels::Labels;
 use crate::plan::pools::spec::PoolSpec;
-use crate::pod::{self, Placement, tolerate};
+use crate::pod::{self, Placement, System, tolerate};
 
 const KIND: &str = "DaemonSet ";
 
@@ -71,6 +71,16 @@ impl DaemonSets {
         }
     }
 
+    /// The `DaemonSet` with this name held a taint of a pool with this selector when the status was written. If it is gone, it
+    /// counts as gone from now on: nobody knows since when.
+    pub(crate) fn recall(&mut self, name: &str, node_selector: &BTreeMap<String, String>, now: Instant) {
+        self.sets.entry(name.into()).or_insert_with(|| {
+            let (system, node_selector) = (Some(System::Windows), node_selector.clone());
+            let placement = Arc::new(Placement { system, node_selector, ..Placement::default() });
+            (Objector { name: name.into(), placement, gone: Some(now), ..Objector::default() }, self.list)
+        });
+    }
+
     /// Forgets those that have been gone for this time.
     pub fn forget(&mut self, after: Duration, now: Instant) {
         let before = self.sets.len();
@@ -99,7 +109,7 @@ pub(crate) fn is_daemon_set(workload: &str) -> bool {
 }
 
 /// A `DaemonSet` for Windows. It objects to taints that it does not tolerate.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objector {
     /// Such as `DaemonSet shop/agent`.
     pub name: Arc<str>,

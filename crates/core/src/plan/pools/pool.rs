@@ -38,7 +38,8 @@ impl Pool {
 
     /// The pool with this spec and the taints that this status records.
     pub fn new(spec: Arc<PoolSpec>, status: Option<&WindowsPoolStatus>) -> Self {
-        let consent = PoolConsent { since: added_since(status), ..PoolConsent::default() };
+        let held_by = status.iter().flat_map(|status| &status.taints).flat_map(|taint| taint.held_by.clone()).collect();
+        let consent = PoolConsent { since: added_since(status), held_by, ..PoolConsent::default() };
         Self { spec, managed_taints: managed_taints(status), consent: consent.into() }
     }
 

@@ -122,7 +122,8 @@ fn taints(
         let known = previous.and_then(|status| status.taints.iter().find(|known| known.taint == text)?.since.clone());
         // Another writer may have set a time that is still to come.
         let known = known.filter(|since| since.0 <= now);
-        TaintStatus { taint: text, since: known.or_else(|| (seen.nodes > 0).then_some(Time(now))), ..seen }
+        let since = known.or(seen.since.clone()).or_else(|| (seen.nodes > 0).then_some(Time(now)));
+        TaintStatus { taint: text, since, ..seen }
     };
     ever_applied(pool, &[]).into_iter().map(status).collect()
 }

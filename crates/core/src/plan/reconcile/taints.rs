@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::step::CachedCluster;
 use super::{Intent, Memory, Round};
 use crate::api::names::{self, reason};
@@ -12,7 +14,7 @@ use crate::plan::classes::ClassesPlan;
 use crate::plan::pods::table::UnknownPods;
 use crate::plan::pools::consent::PoolConsent;
 use crate::plan::pools::objector::Objector;
-use crate::plan::pools::pool::{Pool, WantedTaints};
+use crate::plan::pools::pool::{Pool, WantedTaints, added_since};
 use crate::plan::reconcile::conditions::Verdict;
 use crate::plan::taints::guards;
 use crate::pod::tolerations::to_write;
@@ -34,6 +36,7 @@ impl Memory {
         since.retain(|taint, _| objectors.iter().any(|set| set.lacks(taint)));
         let consent = PoolConsent {
             since,
+            held_by: BTreeSet::new(),
             may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
             objectors,
             lagging,
@@ -86,6 +89,8 @@ impl Memory {
         let (pool, tally) = (&round.pool, round.tally());
         let Some(consent) = self.consent(pool) else { return BTreeMap::new() };
         let recorded = self.recorded_status(round.guarded);
+        // Others may have emptied the status since this process computed the last one.
+        let reported = added_since(self.status_of(round.name()));
         let status = |taint: Taint| {
             let text = taint.to_string();
             let mut known = recorded.iter().flat_map(|status| &status.taints);
@@ -100,6 +105,7 @@ impl Memory {
                 waiting: nodes_in(&tally.held),
                 held_by: first(&objections.held),
                 without_pods: first(&objections.without_pods),
+                since: reported.get(&taint).map(|since| Time(*since)),
                 ..TaintStatus::default()
             };
             (taint, status)
@@ -191,14 +197,12 @@ impl Objections {
     /// A problem for each `DaemonSet` that makes no pods for nodes because of taints.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let mut sets: BTreeMap<&Arc<str>, (usize, Vec<&Taint>)> = BTreeMap::new();
-        for (taint, name, nodes) in self
-            .without_pods
-            .iter()
-            .flat_map(|(taint, sets)| sets.iter().map(move |(name, nodes)| (taint, name, nodes)))
-        {
-            let (most, taints) = sets.entry(name).or_default();
-            *most = (*most).max(*nodes);
-            taints.push(taint);
+        for (taint, nodes_of_sets) in &self.without_pods {
+            for (name, nodes) in nodes_of_sets {
+                let (most, taints) = sets.entry(name).or_default();
+                *most = (*most).max(*nodes);
+                taints.push(taint);
+            }
         }
         sets.into_iter().map(|(name, (nodes, taints))| {
             let message = format!(
