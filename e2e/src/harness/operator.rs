@@ -15,6 +15,7 @@ use winpool_operator::Options;
 use winpool_operator::telemetry::DIRECTIVES;
 
 use crate::ApiServer;
+use crate::wait::busy;
 
 /// The limit for a regular stop.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -96,7 +97,7 @@ impl Operator {
 
     fn join(&mut self, limit: Duration) -> Result<(), winpool_operator::Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        let result = match self.result.recv_timeout(limit) {
+        let result = match self.result.recv_timeout(limit * busy()) {
             Ok(result) => result,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("the operator does not end in time"),
             Err(mpsc::RecvTimeoutError::Disconnected) => Ok(()),
