@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use winpool::input::{Keep, Manifest, Objects, read_stream};
+use winpool::manifests::{Keep, Manifest, Objects, read_stream};
 use winpool_client::node::{self, ListedNode};
 use winpool_core::api::{Taint, names};
 use winpool_core::node::{Applied, NodeObject, NodePlan};

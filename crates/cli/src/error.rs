@@ -5,11 +5,10 @@ use winpool_analysis::view::assume::AssumeError;
 use winpool_client::kubeconfig::Unusable;
 use winpool_core::plan::pools::pool::InvalidPool;
 
-use crate::registry::OptionsError;
-
-use super::input::InputError;
-use super::live::ReadError;
-use super::output::OutputError;
+use crate::manifests::InputError;
+use crate::print::output::OutputError;
+use crate::read::live::ReadError;
+use crate::read::registry::OptionsError;
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use thiserror::Error;
-use winpool::{reference, schema};
+use winpool::commands::{reference, schema};
 use winpool_analysis::lint::advise;
 use winpool_analysis::reference as pages;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use winpool::forecast::snapshot;
-use winpool::view;
+use winpool::read::forecast::snapshot;
+use winpool::read::view;
 use winpool_analysis::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
 use winpool_client::node::ListedNode;
 use winpool_e2e::WINDOWS_BUILD;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::jiff::Timestamp;
-use winpool::view;
+use winpool::read::view;
 use winpool_analysis::explain::forecast::{WorkloadForecast, forecast_of};
 use winpool_analysis::explain::upgrade::{Upgrade, UpgradedWorkload, upgrade};
 use winpool_analysis::image::Images;

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use winpool::registry::{Registry, RegistryErrorKind, RegistryOptions};
+use winpool::read::registry::{Registry, RegistryErrorKind, RegistryOptions};
 use winpool_analysis::image::{ImagePlatforms, ImageReference, Source};
 use winpool_e2e::prelude::*;
 use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER};

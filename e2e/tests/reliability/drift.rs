@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use winpool::forecast::snapshot;
-use winpool::view;
+use winpool::read::forecast::snapshot;
+use winpool::read::view;
 use winpool_analysis::explain::forecast::{Snapshot, forecast};
 use winpool_e2e::Requests;
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde_json::Value;
-use winpool::view::Seen;
+use winpool::read::view::Seen;
 use winpool_analysis::explain::report::{Earlier, Lack, Report, ReportInputs, html, report};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use winpool::forecast::snapshot;
+use winpool::read::forecast::snapshot;
 use winpool_analysis::crd::broken_rules;
 use winpool_analysis::explain::forecast::forecast;
 use winpool_analysis::view::{Known, View};
