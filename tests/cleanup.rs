@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{ApiServer, SimulatedNode, lend};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::lending::lend;
 
 #[tokio::test]
 async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {

@@ -15,8 +15,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, wait_for};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::lending::lend;
 
 use crate::program::Program;
 

@@ -10,9 +10,12 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, names};
 use winpool_core::words::is_command;
-use winpool_e2e::harness::recorded_in;
+use winpool_e2e::harness::objects::recorded_in;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, program, wait_for};
+use winpool_e2e::scene::program::program;
+use winpool_e2e::servers::api_server::ApiServer;
 
 use crate::program::{Program, command};
 
@@ -125,7 +128,7 @@ fn of_others(node: &Node) -> Value {
 
 #[tokio::test]
 async fn values_that_a_kubelet_invents_appear_nowhere_and_affect_no_other_node() {
-    let server = winpool_e2e::lend().await.unwrap();
+    let server = winpool_e2e::servers::lending::lend().await.unwrap();
     let client = server.client();
     install(&server, &client).await;
     let nodes: Api<Node> = Api::all(client.clone());

@@ -9,8 +9,12 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, names};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{AuditLog, AuditedRequest, LIMIT, Lent, SimulatedNode, lend, sample, wait_for};
+use winpool_e2e::servers::audit::{AuditLog, AuditedRequest};
+use winpool_e2e::servers::lending::{Lent, lend};
+use winpool_e2e::servers::requests::sample;
 
 use crate::program::Program;
 

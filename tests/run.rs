@@ -7,8 +7,12 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::machine::usage::Usage;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::{SimulatedNode, WINDOWS_BUILD};
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{LIMIT, SimulatedNode, Usage, WINDOWS_BUILD, lend, sample, wait_for};
+use winpool_e2e::servers::lending::lend;
+use winpool_e2e::servers::requests::sample;
 
 use crate::program::{Program, command};
 

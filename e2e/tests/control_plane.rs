@@ -1,10 +1,21 @@
 //! The control plane does what the other tests rely on.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, running_kubernetes};
+use winpool_e2e::error::Result;
+use winpool_e2e::harness::objects::{NOT_READY, label, taints};
+use winpool_e2e::machine::assets::{Component, kubernetes_version};
+use winpool_e2e::machine::process::Process;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::samples::Sample;
+use winpool_e2e::nodes::simulated::{SimulatedNode, WINDOWS_BUILD};
+use winpool_e2e::servers::lending::{lend, lend_cluster};
+use winpool_e2e::servers::version::{MUTATING_ADMISSION_POLICY, running_kubernetes};
 
 #[tokio::test]
 async fn the_server_is_the_pinned_kubernetes() -> Result<()> {

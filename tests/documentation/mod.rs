@@ -19,7 +19,8 @@ mod transcript;
 use page::Page;
 use scene::Scene;
 use terminal::Terminal;
-use winpool_e2e::{Feature, needs};
+use winpool_e2e::needs;
+use winpool_e2e::servers::version::Feature;
 
 /// One test for each page that has commands.
 macro_rules! pages {

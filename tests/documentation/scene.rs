@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
-use winpool_e2e::harness::HostNode;
-use winpool_e2e::scene::{self, OperatorTask, windows_servers};
-use winpool_e2e::{Cluster, Component, Sample, SimulatedNode, lend_cluster};
+use winpool_e2e::harness::host::HostNode;
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::nodes::samples::Sample;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::{self, OperatorTask, install_crd, windows_servers};
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::lending::lend_cluster;
 
 const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
 
@@ -49,7 +53,7 @@ impl Scene {
             }
             Operated::Here => {
                 scene::join(&cluster, [SimulatedNode::linux()]).await.unwrap();
-                scene::install_crd(&cluster.client()).await.unwrap();
+                install_crd(&cluster.client()).await.unwrap();
                 let operator = OperatorTask::start(cluster.api_server().config().unwrap());
                 Self { cluster: Some(cluster), _host: None, _operator: Some(operator) }
             }

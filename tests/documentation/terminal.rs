@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::{Component, LIMIT, program, wait_for};
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::scene::program::program;
 
 use super::page::{Page, ROOT};
 use super::scene::Scene;

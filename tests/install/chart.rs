@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use winpool_e2e::Component;
+use winpool_e2e::machine::assets::Component;
 
 use super::scene::CHART;
 

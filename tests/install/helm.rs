@@ -10,7 +10,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use winpool_e2e::{Component, MUTATING_ADMISSION_POLICY};
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::scene::{CHART, CONFIG, NAMESPACE, Scene};
 

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use kube::Api;
 use kube::api::ListParams;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Component, LIMIT, lend, wait_for};
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::lending::lend;
 
 use super::scene::{CONFIG, NAMESPACE, Scene};
 

@@ -12,8 +12,11 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::harness::HostNode;
-use winpool_e2e::{Cluster, Component, SimulatedNode, lend_cluster};
+use winpool_e2e::harness::host::HostNode;
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::lending::lend_cluster;
 
 pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/winpool");

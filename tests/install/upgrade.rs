@@ -11,9 +11,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
-use winpool_e2e::harness::HostNode;
+use winpool_e2e::harness::host::HostNode;
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::pool_gets_ready;
-use winpool_e2e::{Cluster, Component, SimulatedNode, lend_cluster};
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::lending::lend_cluster;
 
 use super::scene::{CONFIG, NAMESPACE};
 

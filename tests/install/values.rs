@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use winpool_e2e::Component;
+use winpool_e2e::machine::assets::Component;
 
 use super::chart::{SERVED, differ, template, template_by};
 use super::scene::{CHART, NAMESPACE};

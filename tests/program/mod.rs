@@ -8,7 +8,10 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, LIMIT, free_port, sample, wait_for};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::requests::sample;
 
 /// A process, killed at the latest when this is dropped.
 pub struct Program {

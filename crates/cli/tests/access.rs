@@ -12,7 +12,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use winpool_analysis::crd::crd;
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, free_port, lend, program, wait_for};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::program::program;
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::lending::lend;
 
 const PLAN: &[&str] = &["plan"];
 const CHECK: &[&str] = &["check", "-A"];

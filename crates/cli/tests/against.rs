@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use winpool_e2e::{SimulatedNode, lend};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::lending::lend;
 
 use crate::access::winpool;
 use crate::agreement::{clusters, pools, workloads};

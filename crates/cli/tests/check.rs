@@ -7,7 +7,10 @@ use kube::Client;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use winpool_core::api::ObjectReference;
-use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::lending::lend;
+use winpool_e2e::servers::version::running_kubernetes;
 
 use crate::input::with_input;
 

@@ -2,8 +2,10 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use winpool_e2e::scene::define;
-use winpool_e2e::{Lent, SimulatedNode, lend};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::servers::definitions::define;
+use winpool_e2e::servers::lending::{Lent, lend};
 
 use crate::check::{create, live};
 
@@ -122,7 +124,7 @@ async fn the_image_family_of_a_live_aks_node_class_tells_what_its_nodes_run() {
         "metadata": {"name": "windows-2022"}, "handler": "runhcs-wcow-process",
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"}},
     })).await;
-    winpool_e2e::scene::install_crd(&client).await.unwrap();
+    install_crd(&client).await.unwrap();
     for (name, family) in [("win-2022", "Windows2022"), ("win-2025", "Windows2025"), ("linux", "Ubuntu2404")] {
         let class = json!({
             "apiVersion": "karpenter.azure.com/v1beta1", "kind": "AKSNodeClass", "metadata": {"name": name},

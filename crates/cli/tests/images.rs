@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use winpool_e2e::{ImageRegistry, LIMIT, Protection, wait_for};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::registry::{ImageRegistry, Protection};
 
 use crate::input::with_input;
 

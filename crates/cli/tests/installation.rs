@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{Lent, lend};
+use winpool_e2e::servers::lending::{Lent, lend};
 
 const NAMESPACE: &str = "default";
 

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use winpool_analysis::kinds::{KINDS, WorkloadKind};
-use winpool_e2e::{LIMIT, SimulatedNode, lend, wait_for};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::lending::lend;
 
 use crate::access;
 use crate::assembled::{NODES, pins, winpool};

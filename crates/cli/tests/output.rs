@@ -5,8 +5,8 @@ use std::process::Command;
 
 use boon::{Compiler, Schemas};
 use serde_json::{Value, json};
-use winpool_e2e::SimulatedNode;
 use winpool_e2e::harness::{Harness, OS_WINDOWS};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 const POOL: &str = "examples/windowspool.yaml";
 const CLUSTER: &str = "examples/offline";

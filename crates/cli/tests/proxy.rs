@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use winpool_e2e::{ApiServer, free_port, lend};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::lending::lend;
 
 /// Passes HTTP CONNECT requests on, and records their targets.
 struct Tunnels {

@@ -7,8 +7,10 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{ApiServer, SimulatedNode, lend};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::lending::lend;
 
 /// A kubeconfig with which the audit log tells these requests apart.
 fn as_reader(server: &ApiServer) -> std::path::PathBuf {

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use winpool_e2e::{SimulatedNode, lend};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::lending::lend;
 
 use crate::input::with_input;
 use crate::report::shown;

@@ -12,7 +12,13 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{ApiServer, Fault, FaultProxy, InjectedError, LIMIT, Lent, SimulatedNode, lend, scene, wait_for};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::faults::proxy::FaultProxy;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
+use winpool_e2e::servers::lending::{Lent, lend};
 
 use crate::installation::install_healthy;
 
@@ -96,7 +102,7 @@ async fn ask(kubeconfig: &Path, arguments: &[&str]) -> Answer {
 async fn quiet_cluster() -> Lent {
     let server = lend().await.unwrap();
     let client = server.client();
-    scene::install_crd(&client).await.unwrap();
+    install_crd(&client).await.unwrap();
     install_healthy(&client).await;
     SimulatedNode::linux().name("linux").join(&client).await.unwrap();
     let pools: Api<WindowsPool> = Api::all(client.clone());

@@ -25,7 +25,7 @@ use winpool_core::plan::patch::node_patch;
 use winpool_core::plan::pods::PodTable;
 use winpool_core::plan::pools::pool::Policy;
 use winpool_core::plan::taints::Consent;
-use winpool_e2e::Usage;
+use winpool_e2e::machine::usage::Usage;
 use winpool_operator::Options;
 
 use crate::Result;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use winpool_core::api::WindowsPool;
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
-use winpool_e2e::{Sample, SimulatedNode};
+use winpool_e2e::nodes::samples::Sample;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const NODES: &str = "/api/v1/nodes";

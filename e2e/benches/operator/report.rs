@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
-use winpool_e2e::kubernetes_version;
+use winpool_e2e::machine::assets::kubernetes_version;
 
 /// The measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
-use winpool_e2e::{Program, Requests, Usage};
+use winpool_e2e::machine::usage::Usage;
+use winpool_e2e::scene::program::Program;
+use winpool_e2e::servers::requests::Requests;
 
 /// After the last node, winpool reports in the pool's status, once a second at most.
 const REPORTED: Duration = Duration::from_millis(2500);

@@ -18,8 +18,12 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use winpool_core::api::WindowsPool;
+use winpool_e2e::machine::usage::Usage;
+use winpool_e2e::machine::wait::wait_for;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{ApiServer, Etcd, Program, Usage, start_child, wait_for};
+use winpool_e2e::scene::program::{Program, start_child};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::etcd::Etcd;
 
 /// The first argument of the bench's own child processes.
 pub const CHILD: &str = "child";

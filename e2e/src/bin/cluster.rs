@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
-use winpool_e2e::harness::HostNode;
-use winpool_e2e::{Cluster, Component, Error, Process, Result, scene};
+use winpool_e2e::error::{Error, Result};
+use winpool_e2e::harness::host::HostNode;
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::machine::process::Process;
+use winpool_e2e::scene;
+use winpool_e2e::servers::cluster::Cluster;
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 

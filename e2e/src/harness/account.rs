@@ -15,7 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{ApiServer, LIMIT, manifests, wait_for};
+use crate::machine::wait::{LIMIT, wait_for};
+use crate::scene::manifests;
+use crate::servers::api_server::ApiServer;
 
 pub const NAMESPACE: &str = "winpool-system";
 

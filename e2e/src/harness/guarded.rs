@@ -6,8 +6,11 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::audit::USER;
-use crate::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
+use crate::machine::wait::{LIMIT, wait_for};
+use crate::nodes::simulated::SimulatedNode;
+use crate::scene::manifests;
+use crate::servers::api_server::ApiServer;
+use crate::servers::audit::USER;
 
 /// Keys of taints that the pools of tests want, in addition to the guard's list.
 const TAINT_KEYS: [&str; 4] = ["example.com/os", "odd", "older", "younger"];

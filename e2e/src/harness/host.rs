@@ -17,9 +17,12 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::guard::Guard;
-use crate::kubeconfig::token_kubeconfig;
-use crate::{Cluster, Kubelet, SimulatedNode, free_port};
+use crate::machine::guard::Guard;
+use crate::machine::process::free_port;
+use crate::network::kubeconfig::token_kubeconfig;
+use crate::nodes::kubelet::Kubelet;
+use crate::nodes::simulated::SimulatedNode;
+use crate::servers::cluster::Cluster;
 
 /// Much shorter than a kubelet's interval.
 const INTERVAL: Duration = Duration::from_millis(50);

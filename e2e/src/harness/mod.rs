@@ -9,25 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
-mod account;
+pub mod account;
 mod guarded;
-mod host;
-mod objects;
-mod operator;
+pub mod host;
+pub mod objects;
+pub mod operator;
 pub mod schema;
-mod versions;
-mod workloads;
-
-pub use crate::audit::USER;
-pub use account::{Account, CONFINED, INSTALLATION, NAMESPACE, Right};
-pub use host::HostNode;
-pub use objects::{
-    BUILD, NOT_READY, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
-    recorded_in, scheduling, taint, taints, taints_at_registration, tolerates, unschedulable, windows_class,
-};
-pub use operator::{Operator, alone, options};
-pub use versions::Versions;
-pub use workloads::{pod_of, workload};
+pub mod versions;
+pub mod workloads;
 
 use std::net::SocketAddr;
 
@@ -40,12 +29,20 @@ use serde_json::{Value, json};
 use winpool_core::api::{NodeCounts, WindowsPool};
 use winpool_operator::Options;
 
-use crate::lending::lend_installed;
-use crate::manifests::crd;
+use crate::machine::wait::{LIMIT, wait_for};
+use crate::nodes::kubelet::Kubelet;
+use crate::nodes::simulated::SimulatedNode;
+use crate::scene::manifests::crd;
 use crate::scene::{self, install_crd};
-use crate::{ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster, wait_for};
+use crate::servers::api_server::ApiServer;
+use crate::servers::audit::AuditLog;
+use crate::servers::cluster::Cluster;
+use crate::servers::lending::{Lent, lend_cluster, lend_installed};
 
+use account::Account;
 use guarded::guard;
+use objects::{condition, has_taint, label};
+use operator::{Operator, options};
 
 /// The label with the name of the pool that owns a node.
 pub const POOL: &str = "winpool.dev/pool";

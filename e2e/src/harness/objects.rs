@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolStatus};
 
-use crate::WINDOWS_BUILD;
+use crate::nodes::simulated::WINDOWS_BUILD;
 
 /// The label with the Windows build of a node.
 pub const BUILD: &str = WINDOWS_BUILD;

@@ -14,8 +14,8 @@ use winpool_core::plan::reconcile::Pauses;
 use winpool_operator::Options;
 use winpool_operator::telemetry::DIRECTIVES;
 
-use crate::ApiServer;
-use crate::wait::busy;
+use crate::machine::wait::busy;
+use crate::servers::api_server::ApiServer;
 
 /// The limit for a regular stop.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
-use crate::manifests::crd;
-use crate::{LIMIT, wait_for};
+use crate::machine::wait::{LIMIT, wait_for};
+use crate::scene::manifests::crd;
 
 /// Pools as JSON: some cannot be decoded.
 pub fn untyped(client: &Client) -> Api<DynamicObject> {

@@ -10,7 +10,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
-use crate::{LIMIT, wait_for};
+use crate::machine::wait::{LIMIT, wait_for};
 
 /// Records the objects as they are when it is created, and all later versions.
 pub struct Versions<K> {

@@ -7,8 +7,10 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
-use super::{Harness, condition_text, has_taint, merge_status};
-use crate::{LIMIT, manifests, wait_for};
+use super::objects::{condition_text, has_taint};
+use super::{Harness, merge_status};
+use crate::machine::wait::{LIMIT, wait_for};
+use crate::scene::manifests;
 
 /// The hash in the name of the `ReplicaSet` of each Deployment.
 const TEMPLATE_HASH: &str = "5d8f7";

@@ -1,7 +1,8 @@
 //! The kubelet of a simulated node: its writes to its Node after it has joined.
 
-use super::{ARCH, OS, SimulatedNode, WINDOWS_BUILD, conditions, windows};
-use crate::Result;
+use super::simulated::{ARCH, OS, SimulatedNode, WINDOWS_BUILD, conditions};
+use super::windows;
+use crate::error::Result;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;

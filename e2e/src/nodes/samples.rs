@@ -1,6 +1,6 @@
 //! Windows nodes from public issues and documentation, from Kubernetes 1.9 to 1.33.
 
-use super::SimulatedNode;
+use super::simulated::SimulatedNode;
 
 /// A real Windows node, as far as its source shows it. A comment lists the missing fields, which are invented in the
 /// manner of the time. Missing labels and taints are left out, and the kubelet of that version sets its own labels.

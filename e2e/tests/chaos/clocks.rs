@@ -3,11 +3,22 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use winpool_core::election::LEASE_DURATION;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, taint, taints, windows_class};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::{Harness, OS_WINDOWS, POOL, merge_status};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::lending::lend;
+use winpool_operator::Options;
 use winpool_operator::election::Elector;
 
 use crate::stage::{Stage, WINDOWS_2022};

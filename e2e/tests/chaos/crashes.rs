@@ -4,8 +4,16 @@
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, Passed};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use winpool_e2e::harness::POOL;
+use winpool_e2e::harness::objects::BUILD;
+use winpool_e2e::machine::wait::LIMIT;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::faults::schedule::Fault;
+use winpool_e2e::servers::faults::traffic::Passed;
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 

@@ -2,8 +2,18 @@
 
 use std::time::Duration;
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError, Passing};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label, problems};
+use winpool_e2e::harness::operator::{Operator, options};
+use winpool_e2e::harness::{APPLIED, OS_WINDOWS, POOL};
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
+use winpool_e2e::servers::faults::traffic::Passing;
+use winpool_operator::Options;
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

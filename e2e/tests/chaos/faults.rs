@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError, Passing};
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::objects::{has_taint, problems, taints};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
+use winpool_e2e::servers::faults::traffic::Passing;
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 

@@ -5,13 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError, Schedule};
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label};
+use winpool_e2e::harness::{OS_WINDOWS, POOL, change_taints};
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError, Schedule};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 

@@ -6,9 +6,19 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::prelude::*;
-use winpool_e2e::{ApiServer, Etcd, FaultProxy, Process, lend_with};
+use winpool_e2e::harness::account::NAMESPACE;
+use winpool_e2e::harness::objects::{has_taint, label};
+use winpool_e2e::harness::{Harness, OS_WINDOWS, POOL};
+use winpool_e2e::machine::process::Process;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::etcd::Etcd;
+use winpool_e2e::servers::faults::proxy::FaultProxy;
+use winpool_e2e::servers::lending::lend_with;
 
 use crate::stage::{Stage, WINDOWS_2022};
 

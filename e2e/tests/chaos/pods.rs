@@ -2,8 +2,16 @@
 
 use std::time::Duration;
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::POOL;
+use winpool_e2e::harness::objects::{condition, problems};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::workloads::pod_of;
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
@@ -57,7 +65,8 @@ async fn an_api_server_without_streaming_lists_is_asked_for_pages() {
     stage.harness.apply_until_ready(declaring(Some("own"))).await;
     stage.harness.apply_pool(declaring(None)).await;
     class_is_gone(&stage).await;
-    let asked: Vec<_> = stage.proxy.passed().iter().map(winpool_e2e::Passed::summary).collect();
+    let asked: Vec<_> =
+        stage.proxy.passed().iter().map(winpool_e2e::servers::faults::traffic::Passed::summary).collect();
     assert!(asked.iter().any(|summary| summary == "list pods 200"), "{asked:?}");
 }
 

@@ -3,14 +3,17 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
-use winpool_e2e::harness::{Operator, alone};
-use winpool_e2e::{Fault, LIMIT, free_port, scrape, wait_for};
+use winpool_e2e::harness::operator::{Operator, alone};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::faults::schedule::Fault;
+use winpool_e2e::servers::requests::scrape;
 use winpool_operator::Options;
 
 use crate::stage::{Stage, hits};
 
 /// The lines of `/metrics` about the pool.
-async fn series_of_pool(address: SocketAddr) -> Result<Vec<String>, winpool_e2e::Error> {
+async fn series_of_pool(address: SocketAddr) -> Result<Vec<String>, winpool_e2e::error::Error> {
     let text = scrape(address).await?;
     Ok(text.lines().filter(|line| line.contains("pool=\"default\"")).map(str::to_owned).collect())
 }

@@ -3,10 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kube::Config;
-use winpool_core::api::names;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, FaultProxy, Passed, Passing, Process, start_winpool};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::ListParams;
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::{WindowsPool, names};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::account::NAMESPACE;
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::machine::process::Process;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::program::start_winpool;
+use winpool_e2e::servers::faults::proxy::FaultProxy;
+use winpool_e2e::servers::faults::schedule::Fault;
+use winpool_e2e::servers::faults::traffic::{Passed, Passing};
+use winpool_operator::Options;
 
 pub const WINDOWS_2019: &str = "10.0.17763.6659";
 pub const WINDOWS_2022: &str = "10.0.20348.2655";

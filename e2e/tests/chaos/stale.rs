@@ -1,7 +1,14 @@
 //! A second API server of the same cluster with stale caches.
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, FaultProxy, Neighbour};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
+use serde_json::json;
+use winpool_e2e::harness::objects::{has_taint, taint, taints};
+use winpool_e2e::harness::{Harness, POOL};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::api_server::Neighbour;
+use winpool_e2e::servers::faults::proxy::FaultProxy;
+use winpool_e2e::servers::faults::schedule::Fault;
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

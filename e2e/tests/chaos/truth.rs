@@ -2,8 +2,15 @@
 
 use std::time::Duration;
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use winpool_core::api::{ClassState, WindowsPool};
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label, problems, taint};
+use winpool_e2e::machine::wait::LIMIT;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
 
 use crate::stage::{ALL, Stage, WINDOWS_2019, WINDOWS_2022, hits};
 

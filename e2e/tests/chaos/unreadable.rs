@@ -3,9 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use kube::Config;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError, free_port};
+use kube::{Client, Config};
+use serde_json::json;
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::objects::{condition_text, has_taint};
+use winpool_e2e::harness::operator::{Operator, alone};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
+use winpool_operator::Options;
 
 use crate::stage::{Stage, WINDOWS_2022};
 
@@ -96,7 +102,7 @@ async fn a_process_that_may_not_list_nodes_from_the_start_is_not_ready_and_begin
 #[tokio::test]
 async fn while_classes_cannot_be_read_ready_is_unknown_and_a_lost_taint_waits() {
     let (stage, _operator, endpoints) = stage().await;
-    let fails = |passing: &winpool_e2e::Passing| {
+    let fails = |passing: &winpool_e2e::servers::faults::traffic::Passing| {
         let asked = passing.asked;
         let reads = asked.resource == "runtimeclasses" && matches!(asked.verb, "list" | "watch");
         reads.then_some(Fault::Refuse(InjectedError::Unavailable))

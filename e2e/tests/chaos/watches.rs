@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use kube::api::DeleteParams;
+use serde_json::json;
 use winpool_client::request_info::RequestInfo;
 use winpool_core::api::NodeCounts;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Fault, InjectedError, Passing};
+use winpool_e2e::harness::POOL;
+use winpool_e2e::harness::objects::label;
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
+use winpool_e2e::servers::faults::traffic::Passing;
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

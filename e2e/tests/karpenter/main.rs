@@ -5,15 +5,22 @@ mod scene;
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, PostParams};
 use scene::Scene;
+use serde_json::{Value, json};
 use winpool_analysis::render::{Provisioner, render};
-use winpool_core::api::names;
+use winpool_core::api::{WindowsPool, names};
 use winpool_core::plan::pools::pool::Pool;
 use winpool_core::windows::builds::by_version;
-use winpool_e2e::prelude::*;
-use winpool_e2e::scene::define;
-use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::label;
+use winpool_e2e::needs;
+use winpool_e2e::scene::manifests;
+use winpool_e2e::servers::definitions::define;
+use winpool_e2e::servers::karpenter::{Karpenter, TYPES_WITH_BUILDS};
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 /// The label of nodes with Hyper-V.
 const HYPERV: &str = "example.com/hyper-v";

@@ -4,13 +4,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{ApiResource, DynamicObject};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool_core::api::names;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Karpenter, program, scene};
+use winpool_core::api::{WindowsPool, names};
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::account::Account;
+use winpool_e2e::harness::objects::{has_taint, label};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::scene::program::program;
+use winpool_e2e::scene::{install_crd, manifests};
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::karpenter::Karpenter;
+use winpool_e2e::servers::lending::lend_cluster;
+use winpool_operator::Options;
 
 /// The longest time that a pod may be Pending if its class can scale from zero.
 const PROMISE: Duration = Duration::from_mins(1);
@@ -26,7 +38,7 @@ impl Scene {
     pub async fn start(pool: &WindowsPool, node_pools: &[Value], types: Option<&str>) -> Self {
         let cluster = lend_cluster().await.unwrap();
         let client = cluster.client();
-        scene::install_crd(&client).await.unwrap();
+        install_crd(&client).await.unwrap();
         let karpenter = Karpenter::start(&cluster, types).await.unwrap();
         let node_class = json!({
             "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 use winpool_analysis::pod::error::known_error;
-use winpool_e2e::harness::BUILD;
-use winpool_e2e::{Flags, WINDOWS_2022};
+use winpool_e2e::harness::objects::BUILD;
+use winpool_e2e::servers::cluster::Flags;
+use winpool_e2e::wine::windows::WINDOWS_2022;
 
 use super::stage::{machine, phase, pod_until, ready, reason, stage_with};
 

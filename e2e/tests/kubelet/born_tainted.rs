@@ -1,7 +1,17 @@
 //! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` limits.
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Machine, WINDOWS_2022};
+use kube::ResourceExt;
+use serde_json::json;
+use winpool_e2e::harness::objects::{has_taint, label};
+use winpool_e2e::harness::versions::Versions;
+use winpool_e2e::harness::{APPLIED, OS_WINDOWS, POOL};
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::manifests;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
+use winpool_e2e::wine::machine::Machine;
+use winpool_e2e::wine::windows::WINDOWS_2022;
 
 use super::stage::{ready, stage};
 
@@ -20,7 +30,7 @@ async fn a_kubelet_registers_its_node_with_the_taint_without_winpool() {
     operator.stop().await;
     let probe = SimulatedNode::server_2022("probe").node();
     let dry_run = kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() };
-    wait_for("the policy is in force", winpool_e2e::LIMIT, async || {
+    wait_for("the policy is in force", winpool_e2e::machine::wait::LIMIT, async || {
         let node = harness.nodes().create(&dry_run, &probe).await?;
         Ok(has_taint(&node, OS_WINDOWS).then_some(()))
     })

@@ -1,8 +1,10 @@
 //! The command line for Windows, `winpool.exe`, under Wine with a real API server.
 
 use std::fs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{Printed, Session, SimulatedNode, lend};
+use winpool_e2e::servers::lending::lend;
+use winpool_e2e::wine::session::{Printed, Session};
 
 /// A Deployment that breaks one rule.
 const DEPLOYMENT: &str = "apiVersion: apps/v1

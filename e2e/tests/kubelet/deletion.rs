@@ -1,7 +1,10 @@
 //! A Node object that is deleted while its kubelet runs.
 
-use winpool_e2e::WINDOWS_2022;
-use winpool_e2e::prelude::*;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::objects::has_taint;
+use winpool_e2e::wine::windows::WINDOWS_2022;
 
 use super::stage::{machine_until, node_until, ready, stage_with_pool};
 

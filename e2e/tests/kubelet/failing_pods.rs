@@ -2,10 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use kube::api::DeleteParams;
+use serde_json::json;
 use winpool_core::plan::pods::PodPauses;
 use winpool_core::plan::reconcile::Pauses;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, wait_for};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::condition_text;
+use winpool_e2e::harness::operator::{Operator, alone};
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::wine::windows::{WINDOWS_2019, WINDOWS_2022};
+use winpool_operator::Options;
 
 use super::stage::{machine, ready, run, run_as, runs, stage, stage_with_pool};
 

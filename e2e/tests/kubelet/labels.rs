@@ -1,7 +1,13 @@
 //! A kubelet that starts while a pod on its node selects a capability label.
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{WINDOWS_2022, WINDOWS_2025};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use winpool_e2e::harness::objects::{BUILD, label, scheduling};
+use winpool_e2e::harness::operator::{Operator, options};
+use winpool_e2e::wine::windows::{WINDOWS_2022, WINDOWS_2025};
 
 use super::stage::{
     event, kernel_version, machine, node_until, phase, pod_until, ready, run, runs, stage, stage_with_pool,

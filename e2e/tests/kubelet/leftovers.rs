@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::process::Command;
-use winpool_e2e::{LIMIT, wait_for};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
 
 /// The number of processes with a Windows of Wine below this directory. Each thread is checked: the first one may have
 /// ended.

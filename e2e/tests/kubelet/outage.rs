@@ -1,7 +1,11 @@
 //! A kubelet that ends without a report.
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Flags, WINDOWS_2022};
+use serde_json::json;
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::objects::{BUILD, has_taint, label, taints};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::cluster::Flags;
+use winpool_e2e::wine::windows::WINDOWS_2022;
 
 use super::stage::{is_ready, machine, ready, stage_with};
 

@@ -1,8 +1,8 @@
 //! Pods of each class, from the scheduler to the container runtime.
 
 use serde_json::json;
-use winpool_e2e::harness::node_of;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025};
+use winpool_e2e::harness::objects::node_of;
+use winpool_e2e::wine::windows::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025};
 
 use super::stage::{HANDLER, event, machine, machine_until, phase, pod_until, ready, run, runs, stage};
 

@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, program};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::scene::program::program;
+use winpool_e2e::wine::windows::{WINDOWS_2019, WINDOWS_2022};
 
 use super::stage::{event, machine, ready, run, stage};
 
@@ -42,11 +44,15 @@ async fn why_pod_explains_what_a_real_kubelet_says() {
 /// Waits until the command names this error, with a meaning.
 async fn explained(harness: &Harness, pod: &str, error: &str) {
     let mut last = Value::Null;
-    let named = winpool_e2e::wait_for(&format!("why pod {pod} names {error}"), winpool_e2e::LIMIT, async || {
-        last = why(harness.server.kubeconfig(), pod).await;
-        let errors = last["errors"].as_array().into_iter().flatten();
-        Ok(errors.into_iter().find(|found| found["error"] == error).cloned())
-    })
+    let named = winpool_e2e::machine::wait::wait_for(
+        &format!("why pod {pod} names {error}"),
+        winpool_e2e::machine::wait::LIMIT,
+        async || {
+            last = why(harness.server.kubeconfig(), pod).await;
+            let errors = last["errors"].as_array().into_iter().flatten();
+            Ok(errors.into_iter().find(|found| found["error"] == error).cloned())
+        },
+    )
     .await;
     let found = named.unwrap_or_else(|timeout| panic!("{timeout}; it says: {last:#}"));
     assert!(found["meaning"].as_str().is_some_and(|meaning| !meaning.is_empty()), "{found}");

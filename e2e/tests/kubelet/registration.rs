@@ -2,8 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, Windows};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::json;
+use winpool_e2e::harness::objects::{BUILD, NOT_READY, has_taint, label, lasting_taints, taints};
+use winpool_e2e::harness::versions::Versions;
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::wine::windows::{WINDOWS_2019, WINDOWS_2022, Windows};
 
 use super::stage::{HANDLER, machine, ready, stage};
 

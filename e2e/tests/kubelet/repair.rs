@@ -1,7 +1,11 @@
 //! Changes that winpool repairs, and changes that the kubelet repairs.
 
-use winpool_e2e::WINDOWS_2022;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+use winpool_e2e::harness::objects::{BUILD, has_taint, label};
+use winpool_e2e::harness::versions::Versions;
+use winpool_e2e::harness::{OS_WINDOWS, POOL, change_taints};
+use winpool_e2e::wine::windows::WINDOWS_2022;
 
 use super::stage::{machine, node_until, ready, stage, stage_with_pool};
 

@@ -2,9 +2,19 @@
 
 use std::fmt::Write;
 
-use k8s_openapi::api::core::v1::Event;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Flags, Machine, Result, Windows, lend_cluster_with};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+use winpool_e2e::error::Result;
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::taints;
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::cluster::Flags;
+use winpool_e2e::servers::lending::lend_cluster_with;
+use winpool_e2e::wine::machine::Machine;
+use winpool_e2e::wine::windows::Windows;
 
 /// The default handler of a pool's classes.
 pub const HANDLER: &str = "runhcs-wcow-process";

@@ -1,8 +1,11 @@
 //! The suite of `make test-real`, on nodes with real kubelets.
 
+use kube::Api;
+use kube::api::ListParams;
 use tokio::process::Command;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Machine, WINDOWS_2019, WINDOWS_2022};
+use winpool_e2e::servers::lending::lend_cluster;
+use winpool_e2e::wine::machine::Machine;
+use winpool_e2e::wine::windows::{WINDOWS_2019, WINDOWS_2022};
 
 /// Catches a suite that fails on a healthy cluster, or leaves something of its own.
 #[tokio::test]

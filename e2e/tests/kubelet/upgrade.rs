@@ -3,10 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use winpool_core::api::WindowsPool;
 use winpool_core::node::LABEL_SETTLES;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows};
+use winpool_e2e::harness::OS_WINDOWS;
+use winpool_e2e::harness::objects::{BUILD, has_taint, label, node_of, scheduling};
+use winpool_e2e::harness::versions::Versions;
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::wine::windows::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows};
 
 use super::stage::{
     kernel_version, machine, node_until, phase, pod_until, ready, reason, run, runs, stage, stage_with_pool,

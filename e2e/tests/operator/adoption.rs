@@ -1,7 +1,12 @@
 //! RuntimeClasses that existed before winpool: adopted if they fit, or reported.
 
-use winpool_core::api::{Problem, RuntimeClassStatus};
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, Problem, RuntimeClassStatus, WindowsPool};
+use winpool_e2e::harness::objects::{BUILD, condition, scheduling, tolerates, windows_class};
+use winpool_e2e::harness::{Harness, OS_WINDOWS, POOL};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 /// A class as in the Kubernetes documentation.
 fn by_hand(name: &str, build: &str, metadata: &Value) -> Value {

@@ -2,11 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use winpool_client::kubeconfig::Connection;
 use winpool_client::terminal::Outcome;
-use winpool_e2e::ApiServer;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::account::{INSTALLATION, NAMESPACE};
+use winpool_e2e::harness::objects::{BUILD, face, has_taint, label, taint, taints};
+use winpool_e2e::harness::operator::{Operator, alone, options};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::audit::AuditLog;
+use winpool_operator::Options;
 use winpool_operator::cleanup::{Arguments, CleanupError, clean_up};
 
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
@@ -171,7 +183,7 @@ async fn a_taint_whose_record_was_replaced_while_no_operator_ran_is_named() {
 
 #[tokio::test]
 async fn marks_of_a_missing_pool_are_removed_without_the_crd_and_a_taint_is_reported() {
-    let server = winpool_e2e::lend().await.unwrap();
+    let server = winpool_e2e::servers::lending::lend().await.unwrap();
     let client = server.client();
     let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
     let node = SimulatedNode::server_2019("win").taint("os", "windows", "NoSchedule");

@@ -1,7 +1,15 @@
 //! Classes for several builds, and `DaemonSets` without a toleration, with a real scheduler and controllers.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use winpool_e2e::harness::objects::{condition_text, has_taint, is_held, node_of, unschedulable};
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 use crate::policies::rolled_out;
 

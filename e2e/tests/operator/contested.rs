@@ -3,9 +3,17 @@
 use std::path::Path;
 use std::process::Command;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
-use winpool_e2e::prelude::*;
-use winpool_e2e::program;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label, scheduling};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::program::program;
 
 /// The output of `winpool status -o json`.
 async fn status(harness: &Harness, program: &Path) -> Value {

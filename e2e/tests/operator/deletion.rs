@@ -1,6 +1,12 @@
 //! Deleted pools release their nodes and classes.
 
-use winpool_e2e::prelude::*;
+use kube::ResourceExt;
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, condition_text, face};
+use winpool_e2e::harness::{Harness, POOL};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 #[tokio::test]
 async fn deleting_a_pool_restores_its_nodes_and_breaks_no_running_pod() {

@@ -2,8 +2,19 @@
 //! the request all the time.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
-use winpool_e2e::prelude::*;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::account::Right;
+use winpool_e2e::harness::objects::{BUILD, NOT_READY, condition, label, taint, taints};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL, merge_status};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::kubelet::Kubelet;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::{AuditLog, USER};
 
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 

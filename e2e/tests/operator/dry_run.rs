@@ -1,6 +1,12 @@
 //! Pools in `DryRun` mode, and the columns of `kubectl get`.
 
-use winpool_e2e::prelude::*;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, WindowsPool};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{BUILD, condition, label, taints};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::AuditLog;
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {

@@ -1,7 +1,11 @@
 //! `spec: {}` on clusters of many kinds.
 
-use winpool_e2e::Sample;
-use winpool_e2e::prelude::*;
+use kube::ResourceExt;
+use serde_json::json;
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label, recorded_in, scheduling, taints};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::nodes::samples::Sample;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 #[tokio::test]
 async fn an_empty_pool_labels_and_taints_only_windows_nodes() {

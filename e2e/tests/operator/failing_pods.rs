@@ -5,10 +5,21 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
 use winpool_core::plan::pods::PodPauses;
 use winpool_core::plan::reconcile::Pauses;
-use winpool_e2e::prelude::*;
-use winpool_e2e::running_kubernetes;
+use winpool_e2e::harness::objects::{BUILD, condition, condition_text, problems};
+use winpool_e2e::harness::operator::{Operator, alone};
+use winpool_e2e::harness::workloads::pod_of;
+use winpool_e2e::harness::{Harness, merge_status};
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::AuditLog;
+use winpool_e2e::servers::version::running_kubernetes;
+use winpool_operator::Options;
 
 /// The time within which each cause has to be in status.
 const SEEN: Duration = Duration::from_secs(30);

@@ -3,9 +3,15 @@
 use std::time::Duration;
 
 use futures::{TryStreamExt, pin_mut};
-use kube::api::{WatchEvent, WatchParams};
-use winpool_e2e::HoldingWebhook;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::face;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::audit::USER;
+use winpool_e2e::servers::webhook::HoldingWebhook;
 
 const ROUNDS: usize = 20;
 

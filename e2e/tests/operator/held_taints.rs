@@ -1,9 +1,21 @@
 //! Only a `DaemonSet` holds a taint: it would make no pod for a node with a taint that its template does not tolerate.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::jiff::Timestamp;
-use winpool_core::api::TaintStatus;
-use winpool_e2e::prelude::*;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use winpool_core::api::{TaintStatus, WindowsPool};
+use winpool_e2e::harness::objects::{BUILD, condition, condition_text, has_taint, label, lasting_taints, taint};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::workloads::{pod_of, workload};
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use crate::denials::{deny, until_denied};
 use crate::policies::{admitted_until, install};

@@ -4,8 +4,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::prelude::*;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{condition_text, label, node_of, problems, scheduling, unschedulable};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::kubelet::Kubelet;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 use crate::denials::{deny, until_denied};
 

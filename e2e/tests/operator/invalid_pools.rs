@@ -1,8 +1,15 @@
 //! Pools that break the rules of their own schema, because they were stored before the rules were in force.
 
 use k8s_openapi::api::events::v1::Event;
+use kube::api::{Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use winpool_e2e::harness::objects::{condition, label, recorded_in, taint, taints};
 use winpool_e2e::harness::schema::{create, untyped, with_schema, without_any_shape};
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::{APPLIED, Harness, POOL};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::AuditLog;
 
 #[tokio::test]
 async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {

@@ -1,7 +1,13 @@
 //! Capability labels are facts: they stay on nodes while they are true, so that a kubelet that starts ends no pod that
 //! selects them.
 
-use winpool_e2e::prelude::*;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::json;
+use winpool_e2e::harness::objects::label;
+use winpool_e2e::harness::operator::{Operator, options};
+use winpool_e2e::harness::{Harness, POOL};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
 

@@ -1,7 +1,13 @@
 //! Deleted and recreated classes, nodes, pools, and the CRD.
 
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use winpool_e2e::harness::objects::{BUILD, NOT_READY, taints};
+use winpool_e2e::harness::{Harness, OS_WINDOWS, POOL, merge};
 use winpool_e2e::scene::install_crd;
+use winpool_e2e::servers::audit::AuditLog;
 
 #[tokio::test]
 async fn a_deleted_or_edited_class_is_restored_by_one_request() {

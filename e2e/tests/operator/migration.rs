@@ -3,7 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{BUILD, taint, taints, tolerates};
+use winpool_e2e::harness::versions::Versions;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 const OLD: &str = "os=Win1809:NoSchedule";
 const NEW: &str = "os=windows:NoSchedule";

@@ -4,9 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::scene::define;
-use winpool_e2e::{Component, Prometheus, free_port, prometheus_operator_definition, promtool, scrape};
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::BUILD;
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::machine::assets::{Component, prometheus_operator_definition};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::manifests;
+use winpool_e2e::servers::definitions::define;
+use winpool_e2e::servers::prometheus::{Prometheus, promtool};
+use winpool_e2e::servers::requests::scrape;
 use winpool_generate::metrics::{Values, labels};
 use winpool_operator::metrics::reference::{Description, METRICS};
 

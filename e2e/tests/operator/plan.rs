@@ -4,12 +4,21 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use winpool::read::forecast::snapshot;
 use winpool::read::view;
 use winpool_analysis::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
 use winpool_client::node::ListedNode;
-use winpool_e2e::WINDOWS_BUILD;
-use winpool_e2e::prelude::*;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, windows_class};
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::harness::{APPLIED, Harness, POOL, merge, merge_status};
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::{SimulatedNode, WINDOWS_BUILD};
 
 const NODES: usize = 14;
 /// winpool checks a taint that waits for the class of an older pool again after a minute.

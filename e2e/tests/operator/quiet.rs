@@ -1,7 +1,10 @@
 //! Without anything to do, winpool sends no request. The audit log of the API server shows it.
 
-use winpool_e2e::AuditedRequest;
-use winpool_e2e::prelude::*;
+use serde_json::json;
+use winpool_e2e::harness::objects::{BUILD, label};
+use winpool_e2e::harness::{Harness, POOL};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::AuditedRequest;
 
 fn writes(requests: &[AuditedRequest]) -> Vec<&AuditedRequest> {
     requests.iter().filter(|request| request.verb != "get" && request.resource != "events").collect()

@@ -2,8 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use winpool_e2e::prelude::*;
-use winpool_e2e::{free_port, scrape};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{condition, problems};
+use winpool_e2e::harness::{Harness, merge};
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::requests::scrape;
 
 const KEEP: &str = "example.com/keep";
 

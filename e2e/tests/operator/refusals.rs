@@ -3,17 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::DeleteParams;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
 use winpool_client::error::{RequestError, in_time};
 use winpool_client::node::ListedNode;
+use winpool_core::api::WindowsPool;
 use winpool_core::node::{NodeObject, NodePlan, TaintChange};
 use winpool_core::plan::nodes::assessment::assess;
 use winpool_core::plan::patch::{FieldChange, node_patch, runtime_class_patch};
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
 use winpool_core::plan::taints::Consent;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::{BUILD, has_taint, label};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL, change_taints};
+use winpool_e2e::nodes::kubelet::Kubelet;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_operator::leadership::Leadership;
 use winpool_operator::write::Applier;
 

@@ -5,15 +5,26 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use winpool::read::view;
 use winpool_analysis::explain::forecast::{WorkloadForecast, forecast_of};
 use winpool_analysis::explain::upgrade::{Upgrade, UpgradedWorkload, upgrade};
 use winpool_analysis::image::Images;
 use winpool_analysis::verdict::PodOutcome;
 use winpool_analysis::view::Known;
+use winpool_core::api::WindowsPool;
 use winpool_core::plan::Now;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::{BUILD, label, node_of, scheduling, unschedulable};
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::harness::{Harness, merge};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::kubelet::Kubelet;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 const SKU: &str = "kubernetes.azure.com/os-sku";
 const NODES: [&str; 3] = ["win-1", "win-2", "win-3"];

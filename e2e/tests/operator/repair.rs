@@ -1,6 +1,12 @@
 //! Nodes that others change, and foreign taints on them.
 
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, has_taint, label};
+use winpool_e2e::harness::{Harness, OS_WINDOWS};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 /// Foreign taints. One has every field of a taint.
 fn foreign() -> Value {

@@ -6,10 +6,19 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use winpool_e2e::prelude::*;
-use winpool_e2e::scene;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{has_taint, node_of};
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::definitions::define;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use crate::policies::admitted_until;
 
@@ -94,7 +103,7 @@ async fn workflows_exist(harness: &Harness) {
         },
     }))
     .unwrap();
-    scene::define(&harness.client, &definition).await.unwrap();
+    define(&harness.client, &definition).await.unwrap();
     for name in ["runner", "workflow", "job-of-workflow"] {
         harness.apply(json!({"apiVersion": "example.com/v1", "kind": "Workflow", "metadata": {"name": name}})).await;
     }

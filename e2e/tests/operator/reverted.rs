@@ -1,10 +1,19 @@
 //! Admission that accepts winpool's writes and reverts them, so that the API server answers 200 and nothing changes.
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use winpool_e2e::harness::schema;
-use winpool_e2e::prelude::*;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, NOT_READY, condition, has_taint, label, problems, taint, taints};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL, schema};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 const WORDS: &str = "a mutating webhook or admission policy reverts it";
 const VERSION: &str = "admissionregistration.k8s.io/v1";

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use winpool_e2e::prelude::*;
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::operator::{Operator, options};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_operator::Options;
 
 #[tokio::test]
 async fn every_permission_is_used_and_none_is_missing() {

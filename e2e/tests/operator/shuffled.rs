@@ -6,7 +6,18 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{condition, condition_text, has_taint, node_of, unschedulable, windows_class};
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::harness::{Harness, merge};
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 use crate::rescued::{owned_by, spec, toleration, with};
 

@@ -6,8 +6,17 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, PostParams};
 use kube::core::Status;
-use winpool_e2e::prelude::*;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use winpool_e2e::harness::account::CONFINED;
+use winpool_e2e::harness::objects::{BUILD, NOT_READY, taint};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::manifests;
 
 /// Method, path and body of a request.
 type Attempt = (Method, &'static str, Value);

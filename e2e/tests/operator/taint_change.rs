@@ -1,7 +1,10 @@
 //! Changes of a pool's taints: winpool updates the class first, then each node with one request.
 
-use winpool_e2e::AuditedRequest;
-use winpool_e2e::prelude::*;
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{lasting_taints, recorded_in, scheduling, taint};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::{AuditLog, AuditedRequest};
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
 

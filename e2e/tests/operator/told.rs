@@ -1,7 +1,10 @@
 //! Events tell what happened to the taints of a pool, and its status stays true.
 
 use k8s_openapi::api::events::v1::Event;
-use winpool_e2e::prelude::*;
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::condition;
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge_status};
 
 use super::held_taints::WEB;
 

@@ -3,9 +3,17 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Namespace, Toleration};
-use winpool_core::api::Problem;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Toleration};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use winpool_core::api::{Problem, WindowsPool};
+use winpool_e2e::harness::objects::{has_taint, node_of};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::workloads::pod_of;
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 use crate::denials::{deny, until_denied};
 use crate::rescued::with;

@@ -4,8 +4,17 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use winpool_client::terminal::Outcome;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::account::{Account, INSTALLATION, NAMESPACE};
+use winpool_e2e::harness::objects::{face, has_taint};
+use winpool_e2e::harness::operator::{Operator, options};
+use winpool_e2e::harness::{Harness, OS_WINDOWS};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_operator::Options;
 use winpool_operator::cleanup::{Arguments, clean_up};
 use winpool_operator::leadership::Leadership;
 use winpool_operator::uninstall::InstallationObjects;

@@ -1,8 +1,10 @@
 //! Validation of WindowsPools by the API server, with messages that say what to write instead.
 
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Status;
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
 use winpool_e2e::harness::schema::{object, untyped};
-use winpool_e2e::prelude::*;
 
 /// The pools of the unit tests, and what only the API server has: its messages for keys, types, enumerations and bounds.
 fn cases() -> Vec<(Value, String)> {

@@ -4,10 +4,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::DynamicObject;
-use winpool_e2e::manifests::{EXAMPLES, apply, example, rolled_out};
-use winpool_e2e::prelude::*;
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{BUILD, label, node_of, taints, unschedulable};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::manifests::{EXAMPLES, apply, example, rolled_out};
 
 /// Every Deployment in `examples/` with the kernel of the nodes that it has to run on. Two examples bring their own
 /// selector and toleration, the other Windows ones name a class and nothing else.

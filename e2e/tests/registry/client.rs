@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use winpool::read::registry::{Registry, RegistryErrorKind, RegistryOptions};
 use winpool_analysis::image::{ImagePlatforms, ImageReference, Source};
-use winpool_e2e::prelude::*;
-use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::servers::registry::{ImageRegistry, PASSWORD, Protection, USER};
 
 pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

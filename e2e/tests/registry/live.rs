@@ -2,10 +2,19 @@
 
 use std::path::Path;
 
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{ImageRegistry, Protection, program};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::node_of;
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::program::program;
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::registry::{ImageRegistry, Protection};
 
 use super::client::{OCI_INDEX, OCI_MANIFEST, index};
 

@@ -9,7 +9,9 @@ use serde_json::json;
 use winpool_analysis::image::Platform;
 use winpool_analysis::image::matching::{Host, chosen};
 use winpool_core::windows::KernelVersion;
-use winpool_e2e::{Dice, Machine, selected_by_containerd};
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::wine::judge::selected_by_containerd;
+use winpool_e2e::wine::machine::Machine;
 
 /// A version of `containerd/platforms`, or of containerd before it had that module, with the first and last release of
 /// containerd that uses it.

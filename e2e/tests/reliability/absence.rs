@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use kube::api::ListParams;
+use serde_json::json;
 use winpool_core::election::LEASE_DURATION;
-use winpool_e2e::Program;
-use winpool_e2e::harness::node_of;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::node_of;
+use winpool_e2e::machine::wait::wait_for;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::program::Program;
 
 use crate::program;
 

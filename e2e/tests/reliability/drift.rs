@@ -6,7 +6,7 @@ use kube::Client;
 use winpool::read::forecast::snapshot;
 use winpool::read::view;
 use winpool_analysis::explain::forecast::{Snapshot, forecast};
-use winpool_e2e::Requests;
+use winpool_e2e::servers::requests::Requests;
 
 /// The cluster as decisions see it.
 pub async fn look(client: &Client) -> Snapshot {

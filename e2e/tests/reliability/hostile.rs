@@ -4,12 +4,22 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ContainerImage, Namespace, NodeRuntimeHandler, Taint};
+use k8s_openapi::api::core::v1::{ContainerImage, Namespace, Node, NodeRuntimeHandler, Pod, Taint};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use winpool_core::api::NodeCounts;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{ApiServer, Program};
+use serde_json::{Value, json};
+use winpool_core::api::{NodeCounts, WindowsPool};
+use winpool_e2e::harness::objects::label;
+use winpool_e2e::harness::{Harness, POOL};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::manifests;
+use winpool_e2e::scene::program::Program;
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use crate::program;
 

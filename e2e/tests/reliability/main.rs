@@ -16,6 +16,6 @@ mod soak;
 async fn program() -> PathBuf {
     match std::env::var_os("WINPOOL_PROGRAM") {
         Some(other) => other.into(),
-        None => winpool_e2e::operator_program().await.unwrap(),
+        None => winpool_e2e::scene::program::operator_program().await.unwrap(),
     }
 }

@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use winpool_e2e::{Component, SimulatedNode, lend};
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::lending::lend;
 
 use super::{notes, out};
 

@@ -7,8 +7,10 @@ use std::process::Command;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
+use winpool_e2e::machine::assets::Component;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::join;
-use winpool_e2e::{Component, SimulatedNode, lend_cluster};
+use winpool_e2e::servers::lending::lend_cluster;
 
 use super::{notes, out, winpool};
 use crate::input::with_input;
@@ -62,7 +64,7 @@ spec:
 ";
 
 /// The nodes of the pods in this namespace, as soon as the scheduler has placed so many.
-async fn nodes(cluster: &winpool_e2e::Cluster, namespace: &str, number: usize) -> BTreeSet<String> {
+async fn nodes(cluster: &winpool_e2e::servers::cluster::Cluster, namespace: &str, number: usize) -> BTreeSet<String> {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
     let placed = async || {
         let pods = pods.list(&ListParams::default()).await?.items;

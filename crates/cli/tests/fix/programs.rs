@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use winpool_e2e::Component;
+use winpool_e2e::machine::assets::Component;
 
 use super::{directory, notes, out};
 

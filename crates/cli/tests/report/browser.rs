@@ -4,7 +4,7 @@ use serde_json::Value;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::view::Known;
 
-use winpool_e2e::{Browser, axe};
+use winpool_e2e::machine::browser::{Browser, axe};
 
 use super::cluster::{hostile, many, mixed};
 use super::{of, of_view, saved, view};

@@ -14,9 +14,11 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
-use winpool_e2e::harness::recorded_in;
-use winpool_e2e::scene::{self, OperatorTask, UNLABELLED};
-use winpool_e2e::{Cluster, Machine, WINDOWS_BUILD, manifests, prepare_machines};
+use winpool_e2e::harness::objects::recorded_in;
+use winpool_e2e::nodes::simulated::WINDOWS_BUILD;
+use winpool_e2e::scene::{self, OperatorTask, UNLABELLED, install_crd, manifests};
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::wine::machine::{Machine, prepare_machines};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -130,7 +132,7 @@ async fn scale(cluster: &Cluster, replicas: usize) -> Result<()> {
 }
 
 async fn operator(cluster: &Cluster, steps: &Steps) -> Result<OperatorTask> {
-    scene::install_crd(&cluster.client()).await?;
+    install_crd(&cluster.client()).await?;
     let operator = OperatorTask::start(cluster.api_server().config()?);
     steps.done("the CustomResourceDefinition is installed, the operator runs (in this process)");
     Ok(operator)
@@ -152,14 +154,14 @@ async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-async fn nodes_are_marked(cluster: &Cluster) -> winpool_e2e::Result<()> {
+async fn nodes_are_marked(cluster: &Cluster) -> winpool_e2e::error::Result<()> {
     let nodes = Api::<Node>::all(cluster.client());
     let windows = ListParams::default().labels("kubernetes.io/os=windows");
     let probe = async || Ok(nodes.list(&windows).await?.iter().all(is_marked).then_some(()));
     cluster.wait_for("all Windows nodes are labelled and tainted", probe).await
 }
 
-async fn classes_exist(cluster: &Cluster) -> winpool_e2e::Result<()> {
+async fn classes_exist(cluster: &Cluster) -> winpool_e2e::error::Result<()> {
     let classes = Api::<RuntimeClass>::all(cluster.client());
     let probe = async || {
         let found = classes.list(&ListParams::default()).await?;

@@ -6,7 +6,8 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use std::collections::BTreeMap;
 use std::fmt;
-use winpool_e2e::{Cluster, manifests};
+use winpool_e2e::scene::manifests;
+use winpool_e2e::servers::cluster::Cluster;
 
 /// The kind of node that a pod needs.
 #[derive(Clone, Copy)]

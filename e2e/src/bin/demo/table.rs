@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use std::collections::BTreeMap;
-use winpool_e2e::{Cluster, WINDOWS_BUILD};
+use winpool_e2e::nodes::simulated::WINDOWS_BUILD;
+use winpool_e2e::servers::cluster::Cluster;
 
 type Row = [String; 5];
 

@@ -10,12 +10,13 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, names};
 use winpool_core::windows::KernelVersion;
-use winpool_e2e::scene::{self, OperatorTask};
-use winpool_e2e::{Error, LIMIT, Result, wait_for};
+use winpool_e2e::error::{Error, Result};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::scene::manifests::crd;
+use winpool_e2e::scene::{OperatorTask, install_crd};
 use winpool_operator::Options;
 
 use crate::report::TestReport;
-use winpool_e2e::manifests::crd;
 
 /// The name of the namespace and the pool, and the label of all other objects.
 const NAME: &str = "winpool-test-real";
@@ -54,7 +55,7 @@ impl InitialCluster {
     pub async fn install(&self) -> Result<OperatorTask> {
         let namespace: Namespace = read(json!({"metadata": {"name": NAME}}))?;
         Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await?;
-        scene::install_crd(&self.client).await?;
+        install_crd(&self.client).await?;
         Ok(OperatorTask::start_with(self.config.clone(), Options::default()))
     }
 

@@ -12,7 +12,7 @@ use kube::Config;
 use report::TestReport;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
-use winpool_e2e::{Error, Result};
+use winpool_e2e::error::{Error, Result};
 
 /// The permissions for each part, as they are announced.
 const FIRST: &str = "\

@@ -1,7 +1,9 @@
 //! Random nodes and pods.
 
+use serde_json::{Value, json};
 use winpool_analysis::remedy::Remedy;
-use winpool_e2e::prelude::*;
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 pub const NODES: usize = 12;
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];

@@ -5,11 +5,16 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use winpool_analysis::lint::{Facts, advise, rule};
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Lent, start_controller_manager};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::scene::manifests;
+use winpool_e2e::servers::cluster::start_controller_manager;
+use winpool_e2e::servers::lending::{Lent, lend};
 
 use super::{Answer, create, create_all, examples, facts, findings, generated, set, workload};
 

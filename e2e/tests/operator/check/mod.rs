@@ -17,14 +17,16 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
+use kube::Client;
 use kube::client::Body;
+use serde_json::{Value, json};
 use winpool_analysis::finding::Finding;
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::{Facts, Rule, check, rule};
 use winpool_analysis::view::View;
 use winpool_analysis::workload::WorkloadManifest;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{harness, running_kubernetes};
+use winpool_e2e::harness::workloads;
+use winpool_e2e::servers::version::running_kubernetes;
 
 /// Requests in parallel.
 const HANDS: usize = 8;
@@ -70,7 +72,7 @@ async fn create_all(client: &Client, objects: Vec<Value>) -> Vec<(Value, Answer)
 fn workload(kind: &str, pod: &Value) -> Value {
     match kind {
         "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "probe"}, "spec": pod}),
-        _ => harness::workload(kind, "probe", pod.clone()),
+        _ => workloads::workload(kind, "probe", pod.clone()),
     }
 }
 

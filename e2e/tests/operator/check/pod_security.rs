@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
 use winpool_analysis::pod_security::PodSecurity;
-use winpool_e2e::prelude::*;
-use winpool_e2e::running_kubernetes;
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::servers::version::running_kubernetes;
 
 use super::generated::set;
 use super::{HANDS, create};
@@ -125,7 +128,7 @@ fn any_pod(dice: &mut Dice, fields: &[(&str, Vec<Value>)]) -> Value {
 
 #[tokio::test]
 async fn pods_are_refused_by_the_level_of_their_namespace_exactly_when_winpool_says_so() {
-    let server = winpool_e2e::lend().await.unwrap();
+    let server = winpool_e2e::servers::lending::lend().await.unwrap();
     let client = server.client();
     let minor = running_kubernetes().await.unwrap();
     let version = winpool_analysis::kubernetes::KubernetesVersion { major: 1, minor };

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
 use winpool_analysis::finding::Consequence;
 use winpool_analysis::lint::Facts;
-use winpool_e2e::Feature;
-use winpool_e2e::prelude::*;
+use winpool_e2e::servers::lending::lend;
+use winpool_e2e::servers::version::Feature;
 
 use super::generated::{self, FIELDS};
 use super::{Answer, create, create_all, examples, facts, findings, set, workload};

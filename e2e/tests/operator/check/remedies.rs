@@ -2,8 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
 use winpool_core::api::names;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::{node_of, unschedulable, windows_class};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::lending::lend_cluster;
 
 use super::example_remedies::{Case, cases};
 use super::{create, example, workload};

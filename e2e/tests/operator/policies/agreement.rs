@@ -5,22 +5,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
+use kube::{Api, ResourceExt};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
 use winpool_client::node::ListedNode;
-use winpool_core::api::Taint;
+use winpool_core::api::{Taint, WindowsPool};
 use winpool_core::node::{Applied, Watched};
 use winpool_core::plan::nodes::assessment::assess;
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, WantedTaints};
 use winpool_core::plan::taints::Consent;
 use winpool_core::pod::{PodSpec, tolerate};
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::taints_at_registration;
+use winpool_e2e::harness::{APPLIED, Harness};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
 

@@ -1,9 +1,18 @@
 //! Windows pods that get a RuntimeClass assigned.
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use winpool_core::api::names::CLASS_FROM;
 use winpool_core::windows::builds;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{BUILD, node_of, windows_class};
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::needs;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::{
     admitted, admitted_until, assert_no_panic, class_status, comparable, install, namespace, phase, pod, pods, pool,

@@ -1,9 +1,16 @@
 //! Windows nodes that are registered with their taint.
 
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use kube::api::{WatchEvent, WatchParams};
+use serde_json::{Value, json};
 use winpool_core::node::Applied;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::{NOT_READY, has_taint, label, lasting_taints, taints, taints_at_registration};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL, merge, schema};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
 

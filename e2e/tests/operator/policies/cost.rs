@@ -3,10 +3,19 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use winpool_core::api::Taint;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::objects::{label, taints, taints_at_registration};
+use winpool_e2e::harness::{Harness, POOL};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::manifests;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool};
 

@@ -1,6 +1,16 @@
 //! The requests that `guard` and the policies of `config/rbac/` refuse, field by field, and winpool's work with all of them.
 
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label, scheduling, taints};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::audit::USER;
 
 use super::{dry_run, install};
 

@@ -1,8 +1,18 @@
 //! Pods of a class without a build that get a required node affinity to the hosts that run their images.
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, WindowsPool};
 use winpool_core::windows::builds;
 use winpool_core::windows::compatibility::can_run;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{BUILD, node_of, unschedulable, windows_class};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::needs;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required};
 

@@ -13,11 +13,20 @@ mod webhooks;
 use std::fmt::Debug;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{ApiServer, scene};
+use serde_json::{Value, json};
+use winpool_e2e::harness::objects::node_of;
+use winpool_e2e::harness::{Harness, merge_status};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::needs;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::{self, manifests};
+use winpool_e2e::servers::api_server::ApiServer;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 /// The Windows nodes of the cluster on which the policies are tried with a scheduler and controllers.
 const WINDOWS_NODES: [&str; 4] = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];

@@ -1,7 +1,15 @@
 //! Pods and `DaemonSets` that say Windows get tolerations for Windows nodes.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use winpool_e2e::harness::objects::BUILD;
+use winpool_e2e::harness::workloads::workload;
+use winpool_e2e::harness::{Harness, merge};
+use winpool_e2e::needs;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
 use super::{
     WINDOWS_NODES, admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required,

@@ -1,8 +1,16 @@
 //! Mutating webhooks, which see a pod after the policies and before the API server adds what its RuntimeClass says.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use winpool_e2e::PodWebhook;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::objects::{BUILD, windows_class};
+use winpool_e2e::needs;
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
+use winpool_e2e::servers::webhook::PodWebhook;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, namespace, pod, pods, pool};
 

@@ -1,8 +1,16 @@
 //! Changes of pods with a stolen token. `winpool-confine-pods` allows only those that the operator makes.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use winpool_e2e::harness::alone;
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::objects::{condition_text, has_taint};
+use winpool_e2e::harness::operator::{Operator, alone};
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge_status};
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::scene::manifests;
 use winpool_operator::Options;
 
 use super::{Attempt, assert_all, assert_confined, patch, refusal, refusal_of};

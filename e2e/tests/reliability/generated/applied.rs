@@ -3,14 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use kube::api::DynamicObject;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Client, ResourceExt};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use winpool_analysis::explain::forecast::{ForecastOutcome, Snapshot, forecast};
-use winpool_core::api::TaintPolicy;
+use winpool_core::api::{TaintPolicy, WindowsPool};
 use winpool_core::node::NodeFields;
 use winpool_core::plan::pools::pool::{GuardedPool, Pool, WantedTaints};
+use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::harness::schema::{loosen_schema, object, untyped};
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::{APPLIED, Harness, POOL};
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::nodes::simulated::SimulatedNode;
 
 use crate::drift::{drift, look, no_drift, writes_stop, writes_within};
 
@@ -216,7 +222,9 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     if cleans_up && dice.once_in(8) {
         pools.delete(&name(group), &DeleteParams::default()).await.unwrap();
         let gone = async || Ok(pools.get_opt(&name(group)).await?.is_none().then_some(()));
-        winpool_e2e::wait_for(&format!("{} is gone, WINPOOL_SEED={number}", name(group)), LIMIT, gone).await.unwrap();
+        winpool_e2e::machine::wait::wait_for(&format!("{} is gone, WINPOOL_SEED={number}", name(group)), LIMIT, gone)
+            .await
+            .unwrap();
         tally.recreated += 1;
     }
     match put(client, group, &spec).await {
@@ -235,7 +243,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
 /// Waits until the status of every pool is current, everything is as planned, and the writes have stopped.
 async fn settled(client: &Client, when: &str) {
     let mut waiting = Vec::new();
-    let reported = winpool_e2e::wait_for("every pool is reported", LIMIT, async || {
+    let reported = winpool_e2e::machine::wait::wait_for("every pool is reported", LIMIT, async || {
         let pools = untyped(client).list(&ListParams::default()).await?;
         let current =
             |pool: &&DynamicObject| pool.data["status"]["observedGeneration"] == json!(pool.metadata.generation);

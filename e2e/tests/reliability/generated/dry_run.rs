@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::PostParams;
+use kube::{Api, Client};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use winpool::read::forecast::snapshot;
 use winpool_analysis::crd::broken_rules;
 use winpool_analysis::explain::forecast::forecast;
 use winpool_analysis::view::{Known, View};
 use winpool_core::plan::pools::pool::GuardedPool;
-use winpool_e2e::prelude::*;
+use winpool_e2e::machine::dice::Dice;
 use winpool_e2e::scene::install_crd;
+use winpool_e2e::servers::lending::lend;
 
 use super::first;
 use super::generator::Generator;

@@ -1,8 +1,8 @@
 //! Generates specs of pools from the schema. The same seed gives the same specs.
 
-use serde_json::Map;
+use serde_json::{Map, Value, json};
 use winpool_analysis::crd::crd;
-use winpool_e2e::prelude::*;
+use winpool_e2e::machine::dice::Dice;
 
 /// Generates specs.
 pub struct Generator {

@@ -119,7 +119,7 @@ impl Recorder {
     /// Everything until this revision.
     pub async fn until(mut self, revision: u64) -> History {
         let seen = self.seen.wait_for(|seen| *seen >= revision);
-        tokio::time::timeout(winpool_e2e::LIMIT, seen).await.expect("the watch gets there").unwrap();
+        tokio::time::timeout(winpool_e2e::machine::wait::LIMIT, seen).await.expect("the watch gets there").unwrap();
         self.task.abort();
         std::mem::take(&mut *self.history.lock().unwrap())
     }

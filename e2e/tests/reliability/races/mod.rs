@@ -12,10 +12,22 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::prelude::*;
-use winpool_e2e::{Flags, free_port, lend_cluster_with, sample, scrape};
+use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::{Harness, merge};
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::machine::process::free_port;
+use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::nodes::kubelet::Kubelet;
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::servers::cluster::Flags;
+use winpool_e2e::servers::lending::{lend, lend_cluster_with};
+use winpool_e2e::servers::requests::{sample, scrape};
+use winpool_operator::Options;
 
 use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::prelude::*;
+use winpool_e2e::harness::Harness;
 
 use super::ledger::GROUP;
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::prelude::*;
+use winpool_e2e::machine::dice::Dice;
 
 use super::history::{Version, nodes};
 use super::ledger::{Edit, FOREIGN, GROUP, Ledger, identity};

@@ -1,16 +1,22 @@
 //! A fleet that changes all the time.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use json_patch::Patch as JsonPatch;
-use std::sync::Arc;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::WINDOWS_BUILD;
-use winpool_e2e::prelude::*;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::merge;
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::nodes::kubelet::Kubelet;
+use winpool_e2e::nodes::simulated::{SimulatedNode, WINDOWS_BUILD};
 
 const TEAM: &str = "example.com/team";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.2700", "10.0.26100.4061"];

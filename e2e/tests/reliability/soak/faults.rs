@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Dice, Fault, FaultProxy, InjectedError, Schedule};
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::servers::faults::proxy::FaultProxy;
+use winpool_e2e::servers::faults::schedule::{Fault, InjectedError, Schedule};
 
 const PERCENT: u8 = 10;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::time::{Duration, Instant};
-use winpool_e2e::Usage;
+use winpool_e2e::machine::usage::Usage;
 
 /// The interval between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);

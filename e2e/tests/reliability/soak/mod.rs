@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::harness::{Harness, NAMESPACE};
-use winpool_e2e::{FaultProxy, Program, Requests};
+use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::account::NAMESPACE;
+use winpool_e2e::scene::program::Program;
+use winpool_e2e::servers::faults::proxy::FaultProxy;
+use winpool_e2e::servers::requests::Requests;
 
 use crate::drift::{no_drift, writes_within};
 use crate::program;
