@@ -134,8 +134,8 @@ impl Moves {
     pub fn for_upgrade(&mut self, upgrade: Upgrade, view: &View) {
         let mut stay: BTreeSet<_> = upgrade.assume.iter().filter_map(|part| part.build.parse().ok()).collect();
         let is_assumed = |name: &String| upgrade.assume.iter().any(|part| part.node_names.contains(name));
-        let others = view.hosts().into_iter().flatten().filter(|node| !is_assumed(&node.name));
-        stay.extend(others.filter_map(|node| Some(node.version?.build)));
+        let other_nodes = view.hosts().into_iter().flatten().filter(|node| !is_assumed(&node.name));
+        stay.extend(other_nodes.filter_map(|node| Some(node.version?.build)));
         let now = upgrade.assume.iter().flat_map(|part| &part.now).filter_map(|build| build.parse().ok());
         self.retired.extend(now.filter(|build| !stay.contains(build)));
         for workload in upgrade.workloads {
@@ -150,20 +150,20 @@ impl Moves {
     /// Adds a remedy of this object, or of the object that the remedy names.
     fn add(&mut self, object: &ObjectReference, template: &str, remedy: Remedy) {
         let (object, template) = remedy.object.as_ref().map_or((object, template), |object| (object, ""));
-        let known = self.remedies.entry((object.to_string(), template.to_owned())).or_default();
-        if !known.contains(&remedy) {
-            known.push(remedy);
+        let remedies = self.remedies.entry((object.to_string(), template.to_owned())).or_default();
+        if !remedies.contains(&remedy) {
+            remedies.push(remedy);
         }
     }
 
     /// Returns the edits to make in this object, and what there is to decide. A change of a pool is one that the user has asked for.
     fn of(&self, object: &ObjectReference, template: &str) -> (Vec<Edit>, Vec<String>) {
-        let all = self.remedies.get(&(object.to_string(), template.to_owned())).into_iter().flatten();
+        let remedies = self.remedies.get(&(object.to_string(), template.to_owned())).into_iter().flatten();
         let is_taken =
             |remedy: &&Remedy| !remedy.edits.is_empty() && (remedy.rank == Rank::Certain || remedy.object.is_some());
-        let (taken, left): (Vec<_>, Vec<_>) = all.partition(is_taken);
+        let (taken, undecided): (Vec<_>, Vec<_>) = remedies.partition(is_taken);
         let edits = taken.into_iter().flat_map(|remedy| remedy.edits.iter().cloned());
-        (edits.collect(), left.into_iter().map(|remedy| remedy.text.clone()).collect())
+        (edits.collect(), undecided.into_iter().map(|remedy| remedy.text.clone()).collect())
     }
 
     /// True if this remedy selects the label of a build that is retired.
@@ -227,24 +227,24 @@ fn fix(
 ) -> (Fix, Vec<String>) {
     let doubt = facts.guess_of(workload).and_then(system::doubt);
     let mut changed = Changed::of(workload);
-    let (edits, others) = moves.of(&workload.object(), &workload.template());
+    let (edits, moves_by_hand) = moves.of(&workload.object(), &workload.template());
     if !workload.is_assembled() {
         changed.apply(&edits);
     }
     for _ in 0..STEPS {
-        let found = changed.findings(facts, open);
+        let findings = changed.findings(facts, open);
         let takes =
             |finding: &&Finding| workload.is_editable() && choice.takes(finding) && !moves.retire(&finding.remedy);
-        if !found.iter().filter(takes).any(|finding| changed.apply(&finding.remedy.edits)) {
+        if !findings.iter().filter(takes).any(|finding| changed.apply(&finding.remedy.edits)) {
             break;
         }
     }
-    let left = changed.findings(facts, open);
-    let mut decisions: Vec<String> = left.iter().filter(|finding| choice.tells(finding)).map(told).collect();
+    let remaining = changed.findings(facts, open);
+    let mut decisions: Vec<String> = remaining.iter().filter(|finding| choice.tells(finding)).map(told).collect();
     if workload.is_assembled() {
         decisions.extend(edits.iter().map(ToString::to_string));
     }
-    decisions.extend(others);
+    decisions.extend(moves_by_hand);
     let doubt = doubt.filter(|_| !changed.edits.is_empty());
     let fix =
         Fix { object: workload.object(), template: workload.template(), remedy: Remedy::of(changed.edits), doubt };
@@ -274,11 +274,11 @@ impl<'a> Changed<'a> {
         let api_version = self.object["apiVersion"].as_str().unwrap_or_default();
         let Ok(pod) = PodSpec::deserialize(raw) else { return Vec::new() };
         let workload = WorkloadManifest { api_version, pod, raw, metadata, ..self.workload.clone() };
-        let mut found = check(&workload, facts);
+        let mut findings = check(&workload, facts);
         let landing = open.and_then(|open| check_landing(&workload, open));
-        let is_new = |landing: &Finding| found.iter().all(|finding| finding.rule != landing.rule);
-        found.extend(landing.filter(is_new));
-        found
+        let is_new = |landing: &Finding| findings.iter().all(|finding| finding.rule != landing.rule);
+        findings.extend(landing.filter(is_new));
+        findings
     }
 
     /// Makes these edits. Returns false if they change nothing.

@@ -126,8 +126,8 @@ impl WorkloadKind {
 
     /// Returns the kind that kubectl knows by this text: in any case, singular, plural or short.
     pub fn by_any_name(text: &str) -> Option<&'static Self> {
-        let is_it = |known: &str| known.eq_ignore_ascii_case(text);
-        KINDS.iter().find(|kind| [kind.name, kind.plural, kind.short].into_iter().any(is_it))
+        let matches = |name: &str| name.eq_ignore_ascii_case(text);
+        KINDS.iter().find(|kind| [kind.name, kind.plural, kind.short].into_iter().any(matches))
     }
 
     /// Returns the kind of Kubernetes itself with this name.
@@ -168,7 +168,7 @@ impl WorkloadKind {
                 let is_end = |condition: &Value| {
                     ends.iter().any(|end| condition["type"] == **end) && condition["status"] == "True"
                 };
-                object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_end))
+                object["status"]["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(is_end))
             }
             End::Field(path, values) => {
                 let value = object.pointer(path).and_then(Value::as_str);
@@ -181,7 +181,7 @@ impl WorkloadKind {
 /// In the order of the table.
 impl Ord for WorkloadKind {
     fn cmp(&self, other: &Self) -> Ordering {
-        let position = |kind: &Self| KINDS.iter().position(|known| known == kind);
+        let position = |kind: &Self| KINDS.iter().position(|row| row == kind);
         position(self).cmp(&position(other))
     }
 }

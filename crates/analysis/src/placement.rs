@@ -101,24 +101,24 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     if let Some(name) = &spec.node {
         return (*name != node.name).then(|| Obstacle::NamesAnotherNode(name.clone())).into_iter().collect();
     }
-    let mut found = Vec::new();
+    let mut obstacles = Vec::new();
     let selector = spec.node_selector.iter();
-    found.extend(selector.filter(|(key, value)| node.labels.get(key) != Some(value)).map(|(key, value)| {
+    obstacles.extend(selector.filter(|(key, value)| node.labels.get(key) != Some(value)).map(|(key, value)| {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: node.labels.get(key).map(str::to_owned) }
     }));
-    found.extend(lacked_affinity(&spec.terms, &node.labels, &node.name).map(Obstacle::Affinity));
+    obstacles.extend(lacked_affinity(&spec.terms, &node.labels, &node.name).map(Obstacle::Affinity));
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", Effect::NoSchedule);
     if node.is_cordoned && !tolerate(&spec.tolerations, &unschedulable) {
-        found.push(Obstacle::Unschedulable);
+        obstacles.push(Obstacle::Unschedulable);
     }
     let taints = node.taints.iter().filter(|taint| !(node.is_cordoned && **taint == unschedulable));
-    found.extend(taints.filter_map(|taint| match tolerance(&spec.tolerations, [taint]) {
+    obstacles.extend(taints.filter_map(|taint| match tolerance(&spec.tolerations, [taint]) {
         Tolerance::Yes => None,
         Tolerance::Unknown => Some(Obstacle::UnknownOperator(taint.clone())),
         Tolerance::No => Some(Obstacle::Taint(taint.clone())),
     }));
-    found.extend(resources(spec, node));
-    found
+    obstacles.extend(resources(spec, node));
+    obstacles
 }
 
 /// Returns the expressions that do not match, of the first term that is not empty, if no term of a required node affinity matches
@@ -135,13 +135,13 @@ fn resources(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     let names: BTreeSet<&str> =
         spec.containers.iter().flat_map(|c| c.extended_resources.keys()).map(String::as_str).collect();
     let wanted = names.into_iter().map(|name| (name, wanted(spec, name)));
-    let found = |name: &str| node.allocatable.get(name).and_then(amount).unwrap_or_default();
+    let available = |name: &str| node.allocatable.get(name).and_then(amount).unwrap_or_default();
     let whole = |nanos: i128| (nanos / 1_000_000_000).to_string();
-    let lacking = wanted.filter(|(name, amount)| found(name) < *amount);
+    let lacking = wanted.filter(|(name, amount)| available(name) < *amount);
     lacking
         .map(|(name, amount)| Obstacle::Resource {
             wanted: whole(amount),
-            found: whole(found(name)),
+            found: whole(available(name)),
             name: name.to_owned(),
         })
         .collect()

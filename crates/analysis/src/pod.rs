@@ -97,8 +97,10 @@ impl ClassExt for Class {
         spec.runtime_class = None;
         spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));
         // The API server adds them as they are written in the class, perhaps without an operator.
-        let is_of_class = |own: &Toleration| normalised([own.clone()]).iter().all(|own| self.tolerations.contains(own));
-        spec.tolerations.retain(|own| !is_of_class(own));
+        let is_of_class = |toleration: &Toleration| {
+            normalised([toleration.clone()]).iter().all(|normal| self.tolerations.contains(normal))
+        };
+        spec.tolerations.retain(|toleration| !is_of_class(toleration));
     }
 }
 
@@ -108,8 +110,8 @@ pub fn similar_class<'a>(name: &str, classes: &'a BTreeMap<String, Class>) -> Op
     let versions = name.split('-').filter(|word| by_version(word).is_some());
     let has_versions = |other: &str| versions.clone().all(|version| other.split('-').any(|word| word == version));
     let distance = |other: &str| strsim::damerau_levenshtein(name, other);
-    let others = classes.keys().filter(|other| has_versions(other));
-    let (distance, closest) = others.map(|other| (distance(other), other)).min()?;
+    let candidates = classes.keys().filter(|other| has_versions(other));
+    let (distance, closest) = candidates.map(|other| (distance(other), other)).min()?;
     let length = name.chars().count();
     (distance * 4 <= length && distance <= (length / 8).max(1)).then_some(closest)
 }
@@ -138,11 +140,11 @@ impl PodSpec {
     /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
     /// returns its own.
     pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
-        let own = self.builds();
+        let of_pod = self.builds();
         let of_class = class.and_then(Class::build);
-        match of_class.filter(|build| own.as_ref().is_none_or(|own| own.contains(build))) {
+        match of_class.filter(|build| of_pod.as_ref().is_none_or(|of_pod| of_pod.contains(build))) {
             Some(build) => Some(BTreeSet::from([build])),
-            None => own,
+            None => of_pod,
         }
     }
 

@@ -115,7 +115,7 @@ const RESTRICTED: &[Check] = &[
     ("runAsNonRoot != true", |pod| {
         let of_pod = &pod.spec["securityContext"]["runAsNonRoot"];
         let is_bad = |container: &Value| match container["securityContext"]["runAsNonRoot"].as_bool() {
-            Some(own) => !own,
+            Some(of_container) => !of_container,
             None => *of_pod != true,
         };
         !pod.has_own_users() && (*of_pod == false || pod.containers().any(is_bad))

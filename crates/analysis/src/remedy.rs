@@ -149,8 +149,10 @@ impl Edit {
             ["spec", "tolerations"] => spec.tolerations.extend(Toleration::deserialize(&self.value).ok()),
             ["spec", "affinity", ..] => spec.terms = Vec::deserialize(&self.value).unwrap_or_default(),
             ["spec", list, index, "image"] => {
-                let is_it = |own: &&mut Container| own.list.as_str() == *list && index.parse() == Ok(own.index);
-                spec.containers.iter_mut().filter(is_it).for_each(|container| container.image = text());
+                let is_at = |container: &&mut Container| {
+                    container.list.as_str() == *list && index.parse() == Ok(container.index)
+                };
+                spec.containers.iter_mut().filter(is_at).for_each(|container| container.image = text());
             }
             _ => {}
         }
@@ -164,27 +166,27 @@ impl Edit {
 
     /// Returns the operation on this object, which also creates the parents of the field. `None` if there is nothing to remove.
     fn operation(&self, object: &Value, template: &str) -> Option<PatchOperation> {
-        let there = |path: &Pointer| object.pointer(path.as_str()).filter(|value| !value.is_null());
+        let value_at = |path: &Pointer| object.pointer(path.as_str()).filter(|value| !value.is_null());
         let (mut path, mut value) = (parsed(&self.pointer_in(template)), self.value.clone());
         match self.op {
             Operation::Remove => {
-                there(&path)?;
+                value_at(&path)?;
                 let is_alone = |parent: &Pointer| {
-                    let (name, fields) = (parent.back(), there(parent).and_then(Value::as_object));
+                    let (name, fields) = (parent.back(), value_at(parent).and_then(Value::as_object));
                     name.is_some_and(|name| DROPPED.contains(&&*name.decoded()))
-                        && fields.is_some_and(|own| own.len() == 1)
+                        && fields.is_some_and(|fields| fields.len() == 1)
                 };
                 while let Some((parent, _)) = path.split_back().filter(|(parent, _)| is_alone(parent)) {
                     path = parent.to_buf();
                 }
                 return Some(PatchOperation::Remove(RemoveOperation { path }));
             }
-            Operation::Append if there(&path).is_some() => path.push_back("-"),
+            Operation::Append if value_at(&path).is_some() => path.push_back("-"),
             Operation::Append => value = json!([value]),
             Operation::Set => {}
         }
         while let Some((parent, key)) = path.split_back()
-            && there(parent).is_none()
+            && value_at(parent).is_none()
         {
             value = json!({ (key.decoded()): value });
             path = parent.to_buf();

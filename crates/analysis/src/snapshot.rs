@@ -97,13 +97,13 @@ fn nodes(view: &View, kept: &BTreeSet<String>) -> Vec<Value> {
         let node = one_node(node, is_kept);
         groups.entry(node.to_string()).or_insert((node, 0)).1 += 1;
     }
-    let found = groups.into_iter().map(|(text, (mut node, number))| {
+    let nodes = groups.into_iter().map(|(text, (mut node, number))| {
         let os = node["metadata"]["labels"][names::OS].as_str().unwrap_or("node");
         node["metadata"]["name"] = format!("{os}-{:08x}", hash(&text)).into();
         node["metadata"]["annotations"][NODES] = number.to_string().into();
         node
     });
-    found.collect()
+    nodes.collect()
 }
 
 /// Returns the node without what names it and without what passes by itself.
@@ -154,7 +154,8 @@ fn pool(pool: &GuardedPool) -> Value {
 }
 
 fn namespace((name, labels): (&String, &BTreeMap<String, String>)) -> Value {
-    let part = |is_it: fn(&str) -> bool| -> BTreeMap<_, _> { labels.iter().filter(|(key, _)| is_it(key)).collect() };
+    let part =
+        |is_kept: fn(&str) -> bool| -> BTreeMap<_, _> { labels.iter().filter(|(key, _)| is_kept(key)).collect() };
     let labels = part(|key| key.starts_with("pod-security.kubernetes.io/enforce") || is_injection_label(key));
     let annotations = part(|key| NODE_SELECTORS.contains(&key));
     let metadata = json!({"name": name, "labels": labels, "annotations": annotations});

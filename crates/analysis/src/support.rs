@@ -63,7 +63,7 @@ pub fn ends_of_support<'a>(
     vendors: impl IntoIterator<Item = &'a (Build, Vendor)>,
 ) -> impl Iterator<Item = (&'static str, Date)> {
     let by_microsoft = builds::by_build(build).map(|product| (MICROSOFT, product.end_of_support));
-    let of_build = vendors.into_iter().filter(move |(its, _)| *its == build);
+    let of_build = vendors.into_iter().filter(move |(supported, _)| *supported == build);
     let by_vendor = of_build.filter_map(move |(_, vendor)| Some((vendor.as_str(), vendor.support_end(build)?)));
     by_microsoft.into_iter().chain(by_vendor)
 }

@@ -36,16 +36,16 @@ pub fn system_of_nodes<'a>(
     if pod.node_selector.is_empty() && pod.terms.is_empty() {
         return None;
     }
-    let (mut known, mut selected) = ([false; 2], [false; 2]);
+    let (mut present, mut selected) = ([false; 2], [false; 2]);
     for (is_windows, labels) in nodes {
         let of_system = usize::from(is_windows);
-        known[of_system] = true;
+        present[of_system] = true;
         selected[of_system] = selected[of_system] || selects(pod, class, labels);
         if selected == [true; 2] {
             return None;
         }
     }
-    match (known, selected) {
+    match (present, selected) {
         ([true, true], [true, false]) => Some(System::Linux),
         ([true, true], [false, true]) => Some(System::Windows),
         _ => None,

@@ -69,15 +69,15 @@ impl<'a> WorkloadManifest<'a> {
     pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
         let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
         let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
-        let known = WorkloadKind::of(group_of(api_version), kind).and_then(|kind| kind.path);
+        let path_of_kind = WorkloadKind::of(group_of(api_version), kind).and_then(|kind| kind.path);
         let has_containers = |path: &&str| {
             let keys: Vec<&str> = path.split('.').chain(["containers"]).collect();
             get(object, &keys).is_some_and(Value::is_array)
         };
         let is_runner = (group_of(api_version), kind) == RUNNERS;
         let by_shape = || SHAPES.iter().copied().find(|path| is_runner || has_containers(path));
-        let Some(path) = known.or_else(by_shape) else { return Ok(None) };
-        Self::at(object, path.into(), known.is_some())
+        let Some(path) = path_of_kind.or_else(by_shape) else { return Ok(None) };
+        Self::at(object, path.into(), path_of_kind.is_some())
     }
 
     /// Reads an object. An object of an unknown kind has one workload for each pod template below `spec`, such as a `JobSet`.
@@ -92,9 +92,9 @@ impl<'a> WorkloadManifest<'a> {
         } else if !is_own(group_of(text("apiVersion")), text("kind")) {
             find_templates(&object["spec"], "spec", 0, &mut paths);
         }
-        let found: Vec<Self> =
+        let workloads: Vec<Self> =
             paths.into_iter().filter_map(|path| Self::at(object, path.into(), false).ok()?).collect();
-        if found.is_empty() { Ok(Self::read(object)?.into_iter().collect()) } else { Ok(found) }
+        if workloads.is_empty() { Ok(Self::read(object)?.into_iter().collect()) } else { Ok(workloads) }
     }
 
     /// Reads the pod spec at this path of an object with a kind and a version.
@@ -141,16 +141,16 @@ impl<'a> WorkloadManifest<'a> {
     }
 
     /// Returns the path in the object of a field of the pod spec, or of `metadata`, which is next to it.
-    pub fn field(&self, own: &str) -> String {
+    pub fn field(&self, field: &str) -> String {
         let is_part =
-            |part: &str| own.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+            |part: &str| field.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
         let pieces = self.pieces.as_object().into_iter().flatten();
         let piece = pieces.filter(|(part, _)| is_part(part)).max_by_key(|(part, _)| part.len());
         match (piece.and_then(|(part, path)| Some((part, path.as_str()?))), self.pieces[""].as_str()) {
-            (Some((part, path)), _) => format!("{path}{}", own.get(part.len()..).unwrap_or_default()),
-            (None, Some(path)) => format!("{path}.{own}"),
-            (None, None) if own.starts_with("metadata.") => format!("{}{own}", self.path.trim_end_matches("spec")),
-            (None, None) => format!("{}.{own}", self.path),
+            (Some((part, path)), _) => format!("{path}{}", field.get(part.len()..).unwrap_or_default()),
+            (None, Some(path)) => format!("{path}.{field}"),
+            (None, None) if field.starts_with("metadata.") => format!("{}{field}", self.path.trim_end_matches("spec")),
+            (None, None) => format!("{}.{field}", self.path),
         }
     }
 

@@ -174,14 +174,14 @@ mod tests {
             let is_of_metric = |sample: &str| {
                 sample.strip_prefix(metric.name).is_some_and(|part| ["", "_bucket", "_sum", "_count"].contains(&part))
             };
-            let own: Vec<_> = samples.iter().filter(|(sample, _)| is_of_metric(sample)).collect();
-            assert!(!own.is_empty(), "{} has no sample:\n{text}", metric.name);
+            let of_metric: Vec<_> = samples.iter().filter(|(sample, _)| is_of_metric(sample)).collect();
+            assert!(!of_metric.is_empty(), "{} has no sample:\n{text}", metric.name);
             let described = labels(metric.name);
             let expected: Vec<&str> = described.iter().map(|label| label.name).collect();
-            for (_, found) in own {
-                let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+            for (_, labels) in of_metric {
+                let names: Vec<&str> = labels.iter().map(|(name, _)| *name).collect();
                 assert_eq!(names, expected, "{}", metric.name);
-                for (label, (name, value)) in described.iter().zip(found) {
+                for (label, (name, value)) in described.iter().zip(labels) {
                     if let Values::Closed(values) = label.values {
                         assert!(values().contains(value), "{}: {name}={value}", metric.name);
                     }

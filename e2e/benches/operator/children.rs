@@ -168,11 +168,11 @@ async fn cache() -> Result<()> {
 fn decode_nodes(count: usize, template: &str) -> Result<()> {
     let (mut table, mut nodes) = (NodeTable::new(Duration::from_mins(10)), Vec::new());
     table.count_by(policy("{}")?, Instant::now());
-    let idle = Usage::own()?.resident_mb;
+    let idle = Usage::of_this_process()?.resident_mb;
     decode(template, count, |node: ListedNode| nodes.push(Arc::new(node.object)))?;
-    let cached = Usage::own()?.resident_mb;
+    let cached = Usage::of_this_process()?.resident_mb;
     table.observe(NodeEvent::Listed(nodes), Instant::now());
-    let usage = Usage::own()?;
+    let usage = Usage::of_this_process()?;
     let selected = table.tally("default").counts().selected;
     let each = (cached - idle) * 1e3 / f64::from(u32::try_from(count)?);
     let (bytes, cache, table) = (template.len(), cached - idle, usage.resident_mb - cached);
@@ -193,11 +193,11 @@ fn decode_pod_table(count: usize, template: &str) -> Result<()> {
     };
     // The first page is not measured: its memory is used again.
     decode(template, PAGE, &mut show)?;
-    let idle = Usage::own()?.resident_mb;
+    let idle = Usage::of_this_process()?.resident_mb;
     let (decoding, taking) = decode(template, count, &mut show)?;
     let each = (decoding + taking) * 1e6 / f64::from(u32::try_from(count)?);
     let counted = table.placements().count();
-    print(&json!({"counted": counted, "each": each, "table": Usage::own()?.resident_mb - idle}));
+    print(&json!({"counted": counted, "each": each, "table": Usage::of_this_process()?.resident_mb - idle}));
     Ok(())
 }
 

@@ -51,8 +51,8 @@ async fn run() -> Result<()> {
 
 /// The directory of this binary, which has winpool too.
 fn programs() -> PathBuf {
-    let this = std::env::current_exe().unwrap_or_default();
-    this.parent().unwrap_or(Path::new("")).to_owned()
+    let binary = std::env::current_exe().unwrap_or_default();
+    binary.parent().unwrap_or(Path::new("")).to_owned()
 }
 
 /// Only the export line goes to standard output, so that a script can read it.

@@ -55,7 +55,7 @@ pub enum Server {
     /// Returned at the end of the test.
     Lent(Lent),
     /// Started for this test, and stopped at its end.
-    Own(Box<ApiServer>),
+    Started(Box<ApiServer>),
     /// The one of a whole cluster, which ends with the test.
     Cluster(Box<Cluster>),
 }
@@ -66,7 +66,7 @@ impl std::ops::Deref for Server {
     fn deref(&self) -> &ApiServer {
         match self {
             Self::Lent(server) => server,
-            Self::Own(server) => server,
+            Self::Started(server) => server,
             Self::Cluster(cluster) => cluster.api_server(),
         }
     }
@@ -114,7 +114,7 @@ impl Harness {
         let client = server.connect().unwrap();
         install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
-        Self { server: Server::Own(Box::new(server)), client, account }
+        Self { server: Server::Started(Box::new(server)), client, account }
     }
 
     /// Uses a whole cluster of its own.

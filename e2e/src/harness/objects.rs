@@ -43,7 +43,9 @@ pub fn tolerates(class: &RuntimeClass, taint: &str) -> bool {
         let part = |key: &str| toleration[key].as_str().unwrap_or_default().to_owned();
         format!("{}={}:{}", part("key"), part("value"), part("effect"))
     };
-    scheduling["tolerations"].as_array().is_some_and(|all| all.iter().any(|toleration| text(toleration) == taint))
+    scheduling["tolerations"]
+        .as_array()
+        .is_some_and(|tolerations| tolerations.iter().any(|toleration| text(toleration) == taint))
 }
 
 /// `key=value:effect` of each taint, in order.

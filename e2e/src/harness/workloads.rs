@@ -76,8 +76,8 @@ impl Harness {
     /// Waits until there is an Event in the namespace `default` for which this holds.
     pub async fn event_until(&self, what: &str, holds: impl Fn(&Event) -> bool) -> Event {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
-        let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(&holds));
-        wait_for(&format!("an Event {what}"), LIMIT, found).await.unwrap()
+        let event = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(&holds));
+        wait_for(&format!("an Event {what}"), LIMIT, event).await.unwrap()
     }
 
     /// Creates the DaemonSet `default/web` for this node. It tolerates nothing.

@@ -51,9 +51,9 @@ impl Browser {
     /// Starts the browser that is installed.
     pub async fn start() -> Result<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = |name: &&str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
+        let is_installed = |name: &&str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
         let missing = || Error::BrowserMissing(PROGRAMS.join(" or "));
-        let program = PROGRAMS.iter().find(|name| found(name)).ok_or_else(missing)?;
+        let program = PROGRAMS.iter().find(|name| is_installed(name)).ok_or_else(missing)?;
         let profile = tempfile::tempdir().when("make a directory in", &std::env::temp_dir())?;
         let data = format!("--user-data-dir={}", text(profile.path())?);
         let mut child = Command::new("bash")

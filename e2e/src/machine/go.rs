@@ -71,7 +71,7 @@ pub(crate) fn build(
         command
     };
     // It downloads their modules too.
-    let all = output_of(command(&["list", "-deps"]))?.lines().count();
+    let package_count = output_of(command(&["list", "-deps"]))?.lines().count();
     let overlay = options.overlay.iter().flat_map(|overlay| ["-overlay", overlay]);
     let arguments = ["build", "-v", "-trimpath", "-ldflags", options.linker_flags, "-o", target];
     let build = command(&arguments.into_iter().chain(overlay).collect::<Vec<_>>())
@@ -79,7 +79,8 @@ pub(crate) fn build(
         .stderr(log)
         .spawn()
         .map_err(|source| Error::GoMissing { component: name.to_owned(), source })?;
-    let status = watch(build, name, &output, all).when("wait for the build in", Path::new(module.directory))?;
+    let status =
+        watch(build, name, &output, package_count).when("wait for the build in", Path::new(module.directory))?;
     if !status.success() {
         let said = std::fs::read_to_string(&output).unwrap_or_default();
         return Err(Error::GoFailed {
@@ -97,9 +98,9 @@ fn is_package(line: &str) -> bool {
     !line.contains(' ')
 }
 
-/// Waits until the build ends. From time to time it prints how many of `all` packages are compiled, and how long the
+/// Waits until the build ends. From time to time it prints how many of these packages are compiled, and how long the
 /// rest takes. Packages in Go's cache are not compiled, so there may be fewer.
-fn watch(mut build: Child, name: &str, log: &Path, all: usize) -> std::io::Result<std::process::ExitStatus> {
+fn watch(mut build: Child, name: &str, log: &Path, package_count: usize) -> std::io::Result<std::process::ExitStatus> {
     const INTERVAL: Duration = Duration::from_secs(15);
     let (started, mut next_word) = (Instant::now(), INTERVAL);
     loop {
@@ -108,7 +109,7 @@ fn watch(mut build: Child, name: &str, log: &Path, all: usize) -> std::io::Resul
         }
         if started.elapsed() >= next_word {
             let done = std::fs::read_to_string(log)?.lines().filter(|line| is_package(line)).count();
-            progress(&still(name, started.elapsed(), done, all));
+            progress(&still(name, started.elapsed(), done, package_count));
             next_word += INTERVAL;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -116,9 +117,12 @@ fn watch(mut build: Child, name: &str, log: &Path, all: usize) -> std::io::Resul
 }
 
 /// The progress of a build after this time.
-fn still(name: &str, elapsed: Duration, done: usize, all: usize) -> String {
-    let left = elapsed.as_secs() * all.saturating_sub(done) as u64 / done.max(1) as u64;
-    format!("still building {name}: {done} of at most {all} packages in {} s, at most {left} s left", elapsed.as_secs())
+fn still(name: &str, elapsed: Duration, compiled: usize, package_count: usize) -> String {
+    let rest = elapsed.as_secs() * package_count.saturating_sub(compiled) as u64 / compiled.max(1) as u64;
+    format!(
+        "still building {name}: {compiled} of at most {package_count} packages in {} s, at most {rest} s left",
+        elapsed.as_secs()
+    )
 }
 
 /// The directory with the source of `dependency`, downloaded if necessary.

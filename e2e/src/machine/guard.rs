@@ -118,6 +118,6 @@ impl Drop for Directory {
 pub(crate) fn tail(log: &Path, lines: usize) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
+    let all_lines: Vec<&str> = text.lines().collect();
+    all_lines[all_lines.len().saturating_sub(lines)..].join("\n")
 }

@@ -20,7 +20,7 @@ impl Usage {
         Ok(Self { cpu_seconds, resident_mb: memory("VmRSS:")?, peak_mb: memory("VmHWM:")? })
     }
 
-    pub fn own() -> Result<Self> {
+    pub fn of_this_process() -> Result<Self> {
         Self::of(std::process::id())
     }
 }

@@ -102,8 +102,8 @@ fn is_ready(pool: &WindowsPool) -> bool {
 }
 
 fn conditions(pool: &WindowsPool) -> String {
-    let all = pool.status.iter().flat_map(|status| &status.conditions);
-    all.fold("It says:".to_owned(), |mut text, condition| {
+    let conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    conditions.fold("It says:".to_owned(), |mut text, condition| {
         // Writing to a String never fails.
         let _ = write!(text, "\n{}={}: {}", condition.type_, condition.status, condition.message);
         text

@@ -123,11 +123,12 @@ impl ApiServer {
         let directory = Guard::get()?.directory("neighbour")?;
         let etcd = Proxy::to_socket(self.etcd.socket()).await?;
         let launch = |port| {
-            let own = [format!("--etcd-servers=http://127.0.0.1:{}", etcd.port()), format!("--secure-port={port}")];
+            let addresses =
+                [format!("--etcd-servers=http://127.0.0.1:{}", etcd.port()), format!("--secure-port={port}")];
             Process::start(Launch {
                 name: "kube-apiserver",
                 program: &program,
-                arguments: self.arguments.iter().cloned().chain(own).collect(),
+                arguments: self.arguments.iter().cloned().chain(addresses).collect(),
                 directory: directory.path(),
                 logs: directory.path(),
             })

@@ -92,17 +92,17 @@ impl Baseline {
     async fn remove_policies(&self, client: &Client, listings: &[Listing]) -> Result<bool> {
         let is_left =
             |listing: &&Listing| listing.objects.iter().any(|object| !self.objects.contains_key(&listing.id(object)));
-        let left: Vec<&Listing> = listings.iter().filter(|l| policies::are_in(l)).filter(is_left).collect();
-        if left.iter().any(|listing| policies::are_webhooks(listing)) {
+        let leftovers: Vec<&Listing> = listings.iter().filter(|l| policies::are_in(l)).filter(is_left).collect();
+        if leftovers.iter().any(|listing| policies::are_webhooks(listing)) {
             return Err(not_to_be_emptied("it has webhooks"));
         }
-        for listing in &left {
+        for listing in &leftovers {
             self.delete_leftovers(client, listing).await?;
         }
-        if left.is_empty() {
+        if leftovers.is_empty() {
             return Ok(false);
         }
-        policies::out_of_force(client, listings, &left).await?;
+        policies::out_of_force(client, listings, &leftovers).await?;
         Ok(true)
     }
 

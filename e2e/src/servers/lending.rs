@@ -94,9 +94,9 @@ impl Lendable {
 
 /// Starts an API server with more flags, on the same etcd as the lent ones. It serves one test and is then stopped.
 pub async fn lend_with(flags: &[&str]) -> Result<ApiServer> {
-    let mut all = vec![PODS_WITHOUT_SERVICE_ACCOUNTS];
-    all.extend_from_slice(flags);
-    ApiServer::start_with(&shared_etcd().await?, &fresh_prefix(), &all).await
+    let mut all_flags = vec![PODS_WITHOUT_SERVICE_ACCOUNTS];
+    all_flags.extend_from_slice(flags);
+    ApiServer::start_with(&shared_etcd().await?, &fresh_prefix(), &all_flags).await
 }
 
 /// Starts a whole cluster for one test, on the same etcd as the lent API servers. It is stopped afterwards, because

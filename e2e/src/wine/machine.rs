@@ -57,15 +57,15 @@ impl Machine {
         let to = prefix.clone();
         off_the_runtime(move || prefix::install(&to)).await?;
 
-        let own = prefix.join("drive_c/k");
-        fs::create_dir_all(&own).when("make the directory", &own)?;
-        let program = own.join("kubelet.exe");
+        let kubelet_directory = prefix.join("drive_c/k");
+        fs::create_dir_all(&kubelet_directory).when("make the directory", &kubelet_directory)?;
+        let program = kubelet_directory.join("kubelet.exe");
         std::os::unix::fs::symlink(&kubelet, &program).when("make the link", &program)?;
         let identity = server.identity(&format!("system:node:{name}"), "system:nodes")?;
         for (from, to) in
             [(identity.certificate, "node.crt"), (identity.key, "node.key"), (server.authority_file(), "ca.crt")]
         {
-            let to = own.join(to);
+            let to = kubelet_directory.join(to);
             fs::copy(&from, &to).when("write", &to)?;
         }
         let (runtime, runtime_port) = start_runtime(directory.path(), windows, None).await?;

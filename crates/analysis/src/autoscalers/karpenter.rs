@@ -102,7 +102,7 @@ pub(super) fn templates(objects: &[Value]) -> Vec<Template> {
 
 fn is(object: &Value, group: &str, kind: &str) -> bool {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
-    text("kind") == kind && text("apiVersion").split_once('/').is_some_and(|(found, _)| found == group)
+    text("kind") == kind && text("apiVersion").split_once('/').is_some_and(|(of_object, _)| of_object == group)
 }
 
 fn template(object: &Value, objects: &[Value]) -> Template {
@@ -129,7 +129,7 @@ fn template(object: &Value, objects: &[Value]) -> Template {
     stopped.extend(stops(&pool.metadata, pool.spec.replicas, &pool.spec.limits, &pool.status));
     if let Some(kind) = NODE_CLASSES.iter().find(|kind| kind.group == class.group) {
         match kind.requirements(class, objects) {
-            Ok(known) => requirements.extend(known),
+            Ok(of_class) => requirements.extend(of_class),
             Err(why) => stopped.push(why),
         }
     }
@@ -187,13 +187,14 @@ impl NodeClassKind {
     /// Returns the requirements that follow from the node class; none if these objects contain no node classes.
     fn requirements(&self, class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Requirement>, String> {
         let field = format!("{} {}", self.kind, class.name);
-        let mut all = objects.iter().filter(|object| is(object, self.group, self.kind)).peekable();
-        if all.peek().is_none() {
+        let mut classes = objects.iter().filter(|object| is(object, self.group, self.kind)).peekable();
+        if classes.peek().is_none() {
             return Ok(Vec::new());
         }
         let named = |object: &&Value| object.pointer("/metadata/name").and_then(Value::as_str) == Some(&class.name);
-        let found = all.find(named).ok_or_else(|| format!("spec.template.spec.nodeClassRef: there is no {field}"))?;
-        let image = self.images.iter().find_map(|field| found.pointer(field).and_then(Value::as_str));
+        let object =
+            classes.find(named).ok_or_else(|| format!("spec.template.spec.nodeClassRef: there is no {field}"))?;
+        let image = self.images.iter().find_map(|field| object.pointer(field).and_then(Value::as_str));
         let family = image.unwrap_or_default().to_lowercase();
         let family = family.split('@').next().unwrap_or_default();
         Ok(match family.strip_prefix("windows") {

@@ -94,11 +94,11 @@ impl Template {
         let mut missing = self.stopped.clone();
         missing.extend(self.contradictions());
         for (key, value) in selector(class) {
-            let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
-            if known.peek().is_none() && !self.implies(key) {
+            let mut requirements = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
+            if requirements.peek().is_none() && !self.implies(key) {
                 missing.push(format!("{}: add {key}: {value:?}, which the class selects", self.label_field));
             }
-            missing.extend(known.filter(|requirement| !requirement.admits(value)).map(|requirement| {
+            missing.extend(requirements.filter(|requirement| !requirement.admits(value)).map(|requirement| {
                 format!("{}: {requirement}, and the class selects {key}={value}", requirement.field)
             }));
         }
@@ -120,26 +120,26 @@ impl Template {
 
     /// Describes the label keys for which the template's own requirements leave no value.
     fn contradictions(&self) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut contradictions = Vec::new();
         for requirement in self.requirements.iter().filter(|requirement| requirement.operator == "In") {
-            let others = || self.requirements.iter().filter(|other| other.key == requirement.key);
-            if !requirement.values.iter().any(|value| others().all(|other| other.admits(value))) {
-                let all: Vec<String> = others().map(ToString::to_string).collect();
-                let message = format!("{}: contradictory: {}", requirement.field, all.join(" and "));
-                if !found.iter().any(|known: &String| known.ends_with(&all.join(" and "))) {
-                    found.push(message);
+            let of_same_key = || self.requirements.iter().filter(|other| other.key == requirement.key);
+            if !requirement.values.iter().any(|value| of_same_key().all(|other| other.admits(value))) {
+                let texts: Vec<String> = of_same_key().map(ToString::to_string).collect();
+                let message = format!("{}: contradictory: {}", requirement.field, texts.join(" and "));
+                if !contradictions.iter().any(|message: &String| message.ends_with(&texts.join(" and "))) {
+                    contradictions.push(message);
                 }
             }
         }
-        found
+        contradictions
     }
 
     /// True if the template specifies that its nodes have this value, independent of instance types. Every
     /// instance type that runs Windows has the default architecture.
     fn says(&self, key: &str, value: &str) -> bool {
-        let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
-        let is_default = key == names::ARCH && value == DEFAULT_ARCHITECTURE && known.peek().is_none();
-        is_default || known.any(|requirement| requirement.operator == "In") || !self.implies(key)
+        let mut requirements = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
+        let is_default = key == names::ARCH && value == DEFAULT_ARCHITECTURE && requirements.peek().is_none();
+        is_default || requirements.any(|requirement| requirement.operator == "In") || !self.implies(key)
     }
 }
 

@@ -37,8 +37,8 @@ impl On {
     fn describe(self, value: &str) -> Option<String> {
         match self {
             Any => Some("is set".to_owned()),
-            Values(known) => {
-                known.iter().find(|known| known.eq_ignore_ascii_case(value)).map(|known| format!("is {known}"))
+            Values(values) => {
+                values.iter().find(|asking| asking.eq_ignore_ascii_case(value)).map(|asking| format!("is {asking}"))
             }
         }
     }
@@ -205,14 +205,15 @@ impl Injector {
 
 /// True if this label of a namespace asks for an injector with some values.
 pub(crate) fn is_injection_label(key: &str) -> bool {
-    INJECTORS.iter().flat_map(|injector| injector.namespace).any(|(known, _)| *known == key)
+    INJECTORS.iter().flat_map(|injector| injector.namespace).any(|(label, _)| *label == key)
 }
 
 /// Returns the injector that adds this image, unless its tag says that it is for Windows.
 pub(crate) fn injector_of(image: &str) -> Option<&'static Injector> {
     let repository = repository(image);
-    let is_it = |end: &&str| repository.strip_suffix(end).is_some_and(|host| host.is_empty() || host.ends_with('/'));
-    INJECTORS.iter().find(|injector| injector.images.iter().any(is_it)).filter(|_| !is_for_windows(image))
+    let is_injected =
+        |end: &&str| repository.strip_suffix(end).is_some_and(|host| host.is_empty() || host.ends_with('/'));
+    INJECTORS.iter().find(|injector| injector.images.iter().any(is_injected)).filter(|_| !is_for_windows(image))
 }
 
 /// True if the image exists only for Linux: it is one that an injector adds, or Docker in Docker (the tags with `dind` of

@@ -199,10 +199,10 @@ fn rank(rule: MatchingRule, platform: &Platform, host: &Host) -> Option<usize> {
 fn architecture_rank(rule: MatchingRule, platform: &Platform, host: &Host) -> Option<usize> {
     let (architecture, variant) = normalized_architecture(platform);
     match (host.architecture.as_str(), architecture.as_str(), variant.as_str()) {
-        (own, other, "") if own == other => Some(0),
+        (of_host, of_image, "") if of_host == of_image => Some(0),
         ("amd64", "386", "") if rule <= MatchingRule::Since2022 => Some(1),
         ("arm64", "arm", variant) if rule <= MatchingRule::Since2022 => {
-            ["v8", "v7", "v6", "v5"].iter().position(|known| *known == variant).map(|position| position + 1)
+            ["v8", "v7", "v6", "v5"].iter().position(|candidate| *candidate == variant).map(|position| position + 1)
         }
         _ => None,
     }
@@ -220,18 +220,19 @@ fn fits_features(rule: MatchingRule, platform: &Platform) -> bool {
     rule < MatchingRule::BelowHostWithFeatures || features.len() == stripped
 }
 
-fn is_before(rule: MatchingRule, one: (usize, &Platform), other: (usize, &Platform)) -> bool {
+fn is_before(rule: MatchingRule, first: (usize, &Platform), second: (usize, &Platform)) -> bool {
     if rule <= MatchingRule::Since2022 {
-        return one.0 < other.0;
+        return first.0 < second.0;
     }
-    one.1.os_version.as_deref().unwrap_or_default() > other.1.os_version.as_deref().unwrap_or_default()
+    first.1.os_version.as_deref().unwrap_or_default() > second.1.os_version.as_deref().unwrap_or_default()
 }
 
 /// True if a Linux node of this architecture may use the variant. Follows containerd's `platformVector`, and ignores
 /// the variants of an architecture.
 pub fn may_run_on_linux(platform: &Platform, architecture: &str) -> bool {
-    let (own, _) = normalized_architecture(platform);
-    own == architecture || matches!((architecture, own.as_str()), (_, "") | ("amd64", "386") | ("arm64", "arm"))
+    let (of_image, _) = normalized_architecture(platform);
+    of_image == architecture
+        || matches!((architecture, of_image.as_str()), (_, "") | ("amd64", "386") | ("arm64", "arm"))
 }
 
 /// Follows `normalizeArch` of containerd/platforms `database.go`.

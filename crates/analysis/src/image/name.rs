@@ -92,16 +92,16 @@ fn names_base(word: &str) -> bool {
 
 fn is_in_windows_repository(image: &str) -> bool {
     let repository = repository(image);
-    let holds = |known: &str| {
-        let below = repository.strip_prefix(known);
+    let is_in = |windows_repository: &str| {
+        let below = repository.strip_prefix(windows_repository);
         below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
     };
-    WINDOWS_REPOSITORIES.into_iter().any(holds) || successor(image).is_some()
+    WINDOWS_REPOSITORIES.into_iter().any(is_in) || successor(image).is_some()
 }
 
 /// True if one of the words stands for Windows. The name of a Linux program for Windows nodes may have one too.
 pub fn has_windows_word(text: &str) -> bool {
-    words(text).any(|word| WINDOWS_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
+    words(text).any(|word| WINDOWS_WORDS.iter().any(|sign| word.eq_ignore_ascii_case(sign)))
 }
 
 /// Returns the image's name without tag and digest.

@@ -11,8 +11,8 @@ use super::name::{BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, 
 /// that do not depend on the build, or if the latter could be read as the build.
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
-    let mut found = words(tag).filter_map(|word| Some((word, TagWord::read(word)?)));
-    let (Some((old, word)), None) = (found.next(), found.next()) else { return None };
+    let mut version_words = words(tag).filter_map(|word| Some((word, TagWord::read(word)?)));
+    let (Some((old, word)), None) = (version_words.next(), version_words.next()) else { return None };
     if word.product.build != from {
         return None;
     }
@@ -53,11 +53,12 @@ fn is_base(word: &str) -> bool {
 /// Microsoft's word for the build comes first, then other words, then full versions, the newest first.
 pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {
     let Some(tag) = tag(image) else { return Vec::new() };
-    let own = versions(tag);
+    let own_versions = versions(tag);
     let is_added = |word: &str| word.is_empty() || WINDOWS_WORDS.contains(&word);
     let agrees = |other: &Version<'_>| {
         let adds = || other.before.strip_prefix(tag).is_some_and(|added| words(added).all(is_added));
-        own.iter().any(|own| (own.before, own.after) == (other.before, other.after)) || other.after.is_empty() && adds()
+        own_versions.iter().any(|own| (own.before, own.after) == (other.before, other.after))
+            || other.after.is_empty() && adds()
     };
     let ranked = tags.iter().filter(|other| *other != tag).filter_map(|other| {
         let versions = versions(other).into_iter().filter(|version| version.build == build && agrees(version));
@@ -80,7 +81,7 @@ struct Version<'a> {
 }
 
 fn versions(tag: &str) -> Vec<Version<'_>> {
-    let mut found = Vec::new();
+    let mut versions = Vec::new();
     for (before, rest) in (0..tag.len()).filter_map(|at| tag.split_at_checked(at)) {
         // A version follows a separator, or the name of a base image.
         let start = before.rsplit(is_separator).next().unwrap_or_default();
@@ -88,14 +89,14 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
             continue;
         }
         for Product { build, version, base_tags, half_year, .. } in builds::all() {
-            let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
+            let mut add = |after, rank| versions.push(Version { before, after, build: *build, rank });
             let after_windows = || base_tags.iter().chain([version]);
             let years =
                 BEFORE_A_YEAR.iter().flat_map(|prefix| after_windows().map(move |word| format!("{prefix}{word}")));
             let plain = base_tags.iter().chain([version]).chain(half_year).map(|word| (*word).to_owned());
             for (rank, word) in plain.chain(years).enumerate() {
                 match rest.split_at_checked(word.len()) {
-                    Some((own, after)) if own.eq_ignore_ascii_case(&word) => add(after, (rank, Reverse(0))),
+                    Some((candidate, after)) if candidate.eq_ignore_ascii_case(&word) => add(after, (rank, Reverse(0))),
                     _ => {}
                 }
             }
@@ -108,8 +109,8 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
             }
         }
     }
-    found.retain(|version| version.after.is_empty() || version.after.starts_with(is_separator));
-    found
+    versions.retain(|version| version.after.is_empty() || version.after.starts_with(is_separator));
+    versions
 }
 
 #[cfg(test)]

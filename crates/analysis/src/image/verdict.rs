@@ -37,15 +37,15 @@ pub struct Verdict {
 pub fn verdict(name: &str, is_host_process: bool, host: &Host, isolation: Isolation, images: &Images) -> Verdict {
     match images.sign(name) {
         Some(Sign::Registry(image)) => {
-            let found = by_registry(image, is_host_process, host, isolation);
-            let runs = match found {
+            let matched = by_registry(image, is_host_process, host, isolation);
+            let runs = match matched {
                 PlatformMatch::Runs(_) | PlatformMatch::NewerRevision(_) => Some(Runs::Yes),
                 PlatformMatch::NoVersion(_) => is_host_process.then_some(Runs::Yes),
                 PlatformMatch::IfContainerd(since, _) => Some(Runs::IfContainerd(since)),
                 PlatformMatch::Fails(_) => Some(Runs::No),
             };
-            let is_shown = !(is_host_process && matches!(found, PlatformMatch::NoVersion(_)));
-            let reason = found.reason(host).filter(|_| is_shown).map(|why| format!("{name}: {why}"));
+            let is_shown = !(is_host_process && matches!(matched, PlatformMatch::NoVersion(_)));
+            let reason = matched.reason(host).filter(|_| is_shown).map(|why| format!("{name}: {why}"));
             Verdict { runs, reason }
         }
         // A host-process container runs on every build (KEP 1981), and shows nothing of the pod's others.

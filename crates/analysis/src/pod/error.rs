@@ -81,7 +81,7 @@ pub fn all_errors() -> impl Iterator<Item = &'static KnownError> {
 }
 
 pub fn known_error(message: &str) -> Option<&'static KnownError> {
-    all_errors().find(|known| known.is_in(message))
+    all_errors().find(|error| error.is_in(message))
 }
 
 /// An error of a pod.

@@ -138,7 +138,8 @@ impl WireContainer {
     /// Returns the system of the first program that shows one, or else Windows if a path is one of Windows.
     fn program(&self) -> Option<System> {
         let lists = [&self.command, &self.args].into_iter().flatten().filter_map(Value::as_array);
-        let of_lifecycle = self.lifecycle.iter().flat_map(|all| all.post_start.iter().chain(&all.pre_stop));
+        let of_lifecycle =
+            self.lifecycle.iter().flat_map(|lifecycle| lifecycle.post_start.iter().chain(&lifecycle.pre_stop));
         let probes = self.startup_probe.iter().chain(&self.liveness_probe).chain(&self.readiness_probe);
         let mut commands = probes.chain(of_lifecycle).filter_map(|handler| handler.exec.as_ref()?.command.as_ref());
         let mounts = self.volume_mounts.iter().flatten().filter_map(|mount| mount.mount_path.as_deref());
@@ -162,8 +163,8 @@ impl WireResources {
             name.split_once('/')
                 .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
         };
-        let all = self.limits.into_iter().chain(self.requests).flatten().filter(|(name, _)| is_extended(name));
-        all.filter_map(|(name, quantity)| Some((name, amount(&quantity)?))).collect()
+        let quantities = self.limits.into_iter().chain(self.requests).flatten().filter(|(name, _)| is_extended(name));
+        quantities.filter_map(|(name, quantity)| Some((name, amount(&quantity)?))).collect()
     }
 }
 
@@ -196,7 +197,9 @@ impl TryFrom<Value> for PodSpec {
         };
         let containers = lists
             .into_iter()
-            .flat_map(|(list, all)| all.into_iter().flatten().enumerate().map(move |each| container(list, each)))
+            .flat_map(|(list, containers)| {
+                containers.into_iter().flatten().enumerate().map(move |item| container(list, item))
+            })
             .collect();
         let spreads = wire.topology_spread_constraints;
         Ok(Self {

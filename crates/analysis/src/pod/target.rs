@@ -67,7 +67,7 @@ impl PodSpec {
     /// that it selects, as far as the nodes of the cluster tell more than the labels of every cluster.
     pub fn guess(&self, class: Option<&Class>, by_nodes: impl FnOnce() -> Option<System>) -> Option<Guess> {
         let by = |evidence, system: Option<System>| system.map(|system| Guess { system, evidence });
-        let image = |is_it: fn(&str) -> bool| self.images().any(|(_, name)| is_it(name)).then_some(System::Windows);
+        let image = |is_sign: fn(&str) -> bool| self.images().any(|(_, name)| is_sign(name)).then_some(System::Windows);
         by(SystemEvidence::Said, self.said_system(class, by_nodes))
             .or_else(|| by(SystemEvidence::Said, self.requests_windows_resource().then_some(System::Windows)))
             .or_else(|| by(SystemEvidence::Image, image(is_for_windows)))

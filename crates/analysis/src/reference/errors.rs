@@ -19,7 +19,7 @@ pub fn reference() -> String {
     // Errors with the same meaning and remedy share a row.
     for group in errors.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {
         let Some(KnownError { counted, seen_in, .. }) = group.first() else { continue };
-        let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
+        let mut sources: Vec<&str> = group.iter().map(|error| error.source).collect();
         sources.dedup();
         let cause = counted.map_or_else(|| "-".to_owned(), |cause| format!("`{}`", cause.as_str()));
         // Writing to a String never fails.
@@ -29,8 +29,8 @@ pub fn reference() -> String {
 }
 
 fn row(group: &[&KnownError]) -> String {
-    let errors: Vec<String> = group.iter().map(|known| texts(known)).collect();
-    let texts = group.first().map(|known| (sentence(known.meaning), sentence(known.remedy)));
+    let errors: Vec<String> = group.iter().map(|error| texts(error)).collect();
+    let texts = group.first().map(|error| (sentence(error.meaning), sentence(error.remedy)));
     let (meaning, remedy) = texts.unwrap_or_default();
     format!("| {} | {meaning} | {remedy} |", errors.join("; "))
 }
@@ -42,8 +42,8 @@ fn sentence(text: &str) -> String {
 }
 
 /// The texts that identify it, as Markdown.
-fn texts(known: &KnownError) -> String {
-    let beside: Vec<String> = known.beside.iter().map(|words| format!("`{words}`")).collect();
+fn texts(error: &KnownError) -> String {
+    let beside: Vec<String> = error.beside.iter().map(|words| format!("`{words}`")).collect();
     let with = if beside.is_empty() { "" } else { " with " };
-    format!("`{}`{with}{}", known.error, beside.join(" or "))
+    format!("`{}`{with}{}", error.error, beside.join(" or "))
 }

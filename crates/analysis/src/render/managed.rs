@@ -65,8 +65,8 @@ pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 
 pub(super) fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     if !nodes.never {
-        let own = "GKE itself adds the taint node.kubernetes.io/os=windows:NoSchedule";
-        writeln!(out, "# {own}, and winpool leaves it there.")?;
+        let taint = "GKE itself adds the taint node.kubernetes.io/os=windows:NoSchedule";
+        writeln!(out, "# {taint}, and winpool leaves it there.")?;
     }
     writeln!(out, "# Add the names of the cluster and the node pool.")?;
     let mut parts = vec!["gcloud container node-pools create --image-type=WINDOWS_LTSC_CONTAINERD".to_owned()];

@@ -88,12 +88,12 @@ fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let is_new = |name: String| pool.spec.discover && !is_declared(pool, &name);
     let discovered =
         with_images.map(|product| product.build).filter(|build| pool.spec.class_name(*build).is_some_and(is_new));
-    let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
+    let hosts_of_classes = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {
         Hosts::Running(image) if can_run(image, windows.build) => Some(capability_labels::key(image)),
         _ => None,
     };
-    all.filter_map(runs).collect()
+    hosts_of_classes.filter_map(runs).collect()
 }
 
 /// True if the provisioner may set this label. A kubelet may set only some of Kubernetes' own labels on

@@ -58,7 +58,7 @@ fn replace<'a, T: Clone + 'a, K: Ord>(
     key: impl Fn(&T) -> K,
 ) {
     let keys: BTreeSet<K> = by.clone().into_iter().map(&key).collect();
-    known.known_mut().into_iter().for_each(|all| all.retain(|object| !keys.contains(&key(object))));
+    known.known_mut().into_iter().for_each(|objects| objects.retain(|object| !keys.contains(&key(object))));
     by.into_iter().for_each(|object| known.add(object.clone()));
 }
 

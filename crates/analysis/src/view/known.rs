@@ -82,16 +82,18 @@ impl Workloads {
     /// Returns those of the kinds that are known, if winpool read any kind.
     pub fn known(&self) -> Option<impl Iterator<Item = (&'static WorkloadKind, &Workload)>> {
         let is_read = self.by_kind().next().is_some();
-        is_read.then(|| self.by_kind().flat_map(|(kind, all)| all.iter().map(move |workload| (kind, workload))))
+        is_read.then(|| {
+            self.by_kind().flat_map(|(kind, workloads)| workloads.iter().map(move |workload| (kind, workload)))
+        })
     }
 
     /// Returns those of each kind that is known.
     pub fn by_kind(&self) -> impl Iterator<Item = (&'static WorkloadKind, &Vec<Workload>)> {
-        self.0.iter().filter_map(|(kind, all)| Some((*kind, all.known()?)))
+        self.0.iter().filter_map(|(kind, workloads)| Some((*kind, workloads.known()?)))
     }
 
     /// Returns the resources that cannot be listed, with the reasons.
     pub fn refused(&self) -> BTreeMap<&'static str, &str> {
-        self.0.iter().filter_map(|(kind, all)| Some((kind.plural, all.refusal()?))).collect()
+        self.0.iter().filter_map(|(kind, workloads)| Some((kind.plural, workloads.refusal()?))).collect()
     }
 }

@@ -128,8 +128,8 @@ impl View {
 
     /// Returns the known RuntimeClasses, by name.
     pub fn class_fields(&self) -> BTreeMap<String, Class> {
-        let known = self.classes.known().into_iter().flatten();
-        known.map(|class| (class.name_any(), Class::from(&**class))).collect()
+        let classes = self.classes.known().into_iter().flatten();
+        classes.map(|class| (class.name_any(), Class::from(&**class))).collect()
     }
 
     /// Returns the labels that the API server adds to the `nodeSelector` of new pods, by namespace.
@@ -164,8 +164,8 @@ impl View {
 
     /// Sorts nodes, pools and classes by name.
     pub fn sort(&mut self) {
-        self.nodes.known_mut().into_iter().for_each(|all| all.sort_by(|a, b| a.object.name.cmp(&b.object.name)));
-        self.pools.known_mut().into_iter().for_each(|all| all.sort_by_key(|(_, pool)| pool.name_any()));
-        self.classes.known_mut().into_iter().for_each(|all| all.sort_by_key(|class| class.name_any()));
+        self.nodes.known_mut().into_iter().for_each(|nodes| nodes.sort_by(|a, b| a.object.name.cmp(&b.object.name)));
+        self.pools.known_mut().into_iter().for_each(|pools| pools.sort_by_key(|(_, pool)| pool.name_any()));
+        self.classes.known_mut().into_iter().for_each(|classes| classes.sort_by_key(|class| class.name_any()));
     }
 }

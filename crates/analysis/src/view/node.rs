@@ -113,7 +113,7 @@ pub fn after(node: &NodeFields, plan: &NodePlan) -> NodeFields {
 pub(crate) fn lacks_handler(handlers: Option<&[String]>, runtime: Option<ContainerRuntime>, handler: &str) -> bool {
     let is_containerd = || runtime.is_some_and(|runtime| runtime.name == RuntimeName::Containerd);
     match handlers {
-        Some(handlers) => handlers.iter().all(|known| known != handler),
+        Some(handlers) => handlers.iter().all(|listed| listed != handler),
         None => handler == "docker" && is_containerd(),
     }
 }

@@ -34,8 +34,8 @@ impl Started {
         }
         for (kind, workload) in view.workloads.known().into_iter().flatten() {
             if let Some((controller, name)) = &workload.controller {
-                let own = format!("{} {}/{}", kind.name, workload.namespace, workload.name);
-                started.add_controller(&own, &format!("{controller} {}/{name}", workload.namespace));
+                let owned = format!("{} {}/{}", kind.name, workload.namespace, workload.name);
+                started.add_controller(&owned, &format!("{controller} {}/{name}", workload.namespace));
             }
         }
         started
@@ -45,9 +45,9 @@ impl Started {
         self.builds.insert(name.to_owned(), build);
     }
 
-    pub(super) fn add(&mut self, StartedPod { own, workload, node }: StartedPod) {
-        self.add_controller(&own, &workload);
-        for name in [own, workload] {
+    pub(super) fn add(&mut self, StartedPod { pod, workload, node }: StartedPod) {
+        self.add_controller(&pod, &workload);
+        for name in [pod, workload] {
             self.nodes.entry(name).or_default().insert(node.clone());
         }
     }
@@ -94,7 +94,7 @@ impl Started {
 #[derive(Debug)]
 pub(super) struct StartedPod {
     /// Its own name: `Pod shop/web-1`.
-    own: String,
+    pod: String,
     /// The name of its workload.
     workload: String,
     node: String,
@@ -103,7 +103,7 @@ pub(super) struct StartedPod {
 impl StartedPod {
     /// Returns `None` if none of its containers has started.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
-        let own = format!("Pod {}/{}", pod.namespace, pod.name);
-        Some(Self { own, workload: pod.workload(), node: pod.ran_on.clone()? })
+        let name = format!("Pod {}/{}", pod.namespace, pod.name);
+        Some(Self { pod: name, workload: pod.workload(), node: pod.ran_on.clone()? })
     }
 }

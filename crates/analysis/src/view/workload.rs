@@ -112,7 +112,7 @@ impl Workload {
             return Ok(vec![Self::deserialize(object)?]);
         }
         let mut metadata = WireMetadata::deserialize(&object["metadata"])?;
-        let own = Self {
+        let of_object = Self {
             is_over: metadata.deletion_timestamp.is_some() || kind.has_ended(object),
             is_ignored: metadata.is_ignored(),
             created: metadata.created(),
@@ -123,12 +123,12 @@ impl Workload {
             replicas: 1,
             ..Self::default()
         };
-        let of_template = |found: WorkloadManifest<'_>| Self {
-            is_ignored: own.is_ignored || is_ignored(found.metadata),
-            os_label: found.labels().remove(names::OS),
-            path: Some(found.path.into_owned()),
-            template: found.pod,
-            ..own.clone()
+        let of_template = |manifest: WorkloadManifest<'_>| Self {
+            is_ignored: of_object.is_ignored || is_ignored(manifest.metadata),
+            os_label: manifest.labels().remove(names::OS),
+            path: Some(manifest.path.into_owned()),
+            template: manifest.pod,
+            ..of_object.clone()
         };
         Ok(WorkloadManifest::read_all(object).into_iter().flatten().map(of_template).collect())
     }

@@ -26,8 +26,8 @@ impl Written {
         if let Some(pod) = started {
             self.started.add(*pod);
         }
-        if let Some((own, controller)) = controller {
-            self.started.add_controller(&own, &controller);
+        if let Some((workload, controller)) = controller {
+            self.started.add_controller(&workload, &controller);
         }
         self.has_any = true;
         self.found.extend((!is_finished).then_some((source, text)));
@@ -73,14 +73,14 @@ impl Written {
 
     /// Returns the workload of this kind and name. A workload that names no namespace is in this one.
     pub fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        let is_it = |object: &Value| {
+        let is_named = |object: &Value| {
             let metadata = &object["metadata"];
             let own = metadata["namespace"].as_str().filter(|own| !own.is_empty()).unwrap_or(namespace);
             let named = metadata["name"].as_str().or(metadata["generateName"].as_str());
             object["kind"] == kind && named == Some(name) && own == namespace
         };
         let near = self.found.iter().map(|(_, text)| text).filter(|text| text.contains(name));
-        near.map(|text| parsed(text)).find(is_it)
+        near.map(|text| parsed(text)).find(is_named)
     }
 
     /// True for the name of a workload here: `Deployment shop/web`.

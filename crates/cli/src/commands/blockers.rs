@@ -174,8 +174,8 @@ async fn resolve(
         let moving: BTreeSet<String> = names.iter().filter(|name| !stay(name)).cloned().collect();
         let tags = list_tags(&registry, &moving).await;
         let listed = |name: &String| tags.get(name).map_or(&[][..], Vec::as_slice);
-        let others = moving.iter().flat_map(|name| other_tags(name, target, listed(name))).collect();
-        look_up(&registry, &others, &mut images).await;
+        let candidates = moving.iter().flat_map(|name| other_tags(name, target, listed(name))).collect();
+        look_up(&registry, &candidates, &mut images).await;
     }
     facts.add_images(images);
     Ok(has_unknown)
@@ -187,14 +187,14 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, workloads_are_known
     let groups = grouping.groups(view);
     let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, retired, target);
     let pools = view.pools.known().into_iter().flatten();
-    let mut found: Vec<_> = pools
+    let mut blockers: Vec<_> = pools
         .filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref(), groups.as_ref())))
         .collect();
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());
     view.written.each(|source, workload| {
         let (object, groups) = (workload.object(), groups.as_ref());
         match group(workload, facts, &view.written.started, retired, target) {
-            Some(Group::Pinned(blocker)) => found.push(Located::new(blocker, source, groups)),
+            Some(Group::Pinned(blocker)) => blockers.push(Located::new(blocker, source, groups)),
             Some(Group::Unknown(reason)) => {
                 unknown.push(Located::new(UnclearWorkload { object, reason }, source, groups));
             }
@@ -207,7 +207,7 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, workloads_are_known
     let unlisted = view.forbidden();
     let retirement = RetiredWindows::of(retire, facts);
     let (by, notes) = (grouping.text(), Vec::new());
-    BlockersReport { retirement, by, blockers: found, unknown, can_move, workloads_are_known, unlisted, notes }
+    BlockersReport { retirement, by, blockers, unknown, can_move, workloads_are_known, unlisted, notes }
 }
 
 /// The columns of CSV.
@@ -217,10 +217,13 @@ const HEADER: [&str; 11] =
 /// Returns the rows of CSV: each field that pins an object, and the other workloads.
 fn rows(report: &BlockersReport) -> impl Iterator<Item = Vec<String>> {
     let pinned = report.blockers.iter().flat_map(|blocker| {
-        blocker.found.pins.iter().map(|pin| blocker.row(["pinned"], [&pin.field, &pin.value, &pin.remedy.text, ""]))
+        blocker.item.pins.iter().map(|pin| blocker.row(["pinned"], [&pin.field, &pin.value, &pin.remedy.text, ""]))
     });
-    let unknown = report.unknown.iter().map(|it| it.row(["unknown"], ["", "", "", &it.found.reason]));
-    let can_move = report.can_move.iter().map(|it| it.row(["canMove"], ["", "", "", it.found.evidence.describe()]));
+    let unknown = report.unknown.iter().map(|workload| workload.row(["unknown"], ["", "", "", &workload.item.reason]));
+    let can_move = report
+        .can_move
+        .iter()
+        .map(|workload| workload.row(["canMove"], ["", "", "", workload.item.evidence.describe()]));
     pinned.chain(unknown).chain(can_move)
 }
 
@@ -245,8 +248,10 @@ fn text(report: &BlockersReport, by: Option<&By>) -> Text {
             if report.has_unknown() { "Nothing is known to be pinned to it." } else { "Nothing is pinned to it." };
         text.styled("", DIM, nothing);
     }
-    let all = report.blockers.iter().map(|it| &it.group).chain(report.can_move.iter().map(|it| &it.group));
-    for (index, group) in groups(all.chain(report.unknown.iter().map(|it| &it.group))).into_iter().enumerate() {
+    let pinned = report.blockers.iter().map(|blocker| &blocker.group);
+    let can_move = report.can_move.iter().map(|workload| &workload.group);
+    let unknown = report.unknown.iter().map(|workload| &workload.group);
+    for (index, group) in groups(pinned.chain(can_move).chain(unknown)).into_iter().enumerate() {
         if let Some(by) = by {
             if index > 0 || report.blockers.is_empty() {
                 text.gap();
@@ -268,34 +273,34 @@ fn text(report: &BlockersReport, by: Option<&By>) -> Text {
 
 /// Adds the workloads and pools of a group.
 fn lists(text: &mut Text, report: &BlockersReport, group: Option<&str>) {
-    let is_of_it = |of: &Option<String>| of.as_deref() == group;
-    for it in report.blockers.iter().filter(|it| is_of_it(&it.group)) {
-        text.styled("", BOLD, &placed(it));
-        for Pin { field, value, remedy, .. } in &it.found.pins {
+    let is_listed = |of: &Option<String>| of.as_deref() == group;
+    for blocker in report.blockers.iter().filter(|blocker| is_listed(&blocker.group)) {
+        text.styled("", BOLD, &placed(blocker));
+        for Pin { field, value, remedy, .. } in &blocker.item.pins {
             text.paragraph("    ", &format!("{field}: {value}"));
             text.hanging("        ", "          ", BOLD, "change", &format!(": {}", remedy.text));
         }
     }
-    let can_move: Vec<_> = report.can_move.iter().filter(|it| is_of_it(&it.group)).collect();
+    let can_move: Vec<_> = report.can_move.iter().filter(|workload| is_listed(&workload.group)).collect();
     if !can_move.is_empty() {
         text.gap().styled("", BOLD, "These can move");
-        for it in can_move {
-            let why = format!(": {}", it.found.evidence.describe());
-            text.hanging("  ", "    ", Style::new(), &placed(it), &why);
+        for workload in can_move {
+            let why = format!(": {}", workload.item.evidence.describe());
+            text.hanging("  ", "    ", Style::new(), &placed(workload), &why);
         }
     }
-    let unknown: Vec<_> = report.unknown.iter().filter(|it| is_of_it(&it.group)).collect();
+    let unknown: Vec<_> = report.unknown.iter().filter(|workload| is_listed(&workload.group)).collect();
     if !unknown.is_empty() {
         text.gap().styled("", BOLD, &format!("Not assessed: {}", count(unknown.len(), "workload")));
-        for it in unknown {
-            text.hanging("  ", "    ", Style::new(), &placed(it), &format!(": {}", it.found.reason));
+        for workload in unknown {
+            text.hanging("  ", "    ", Style::new(), &placed(workload), &format!(": {}", workload.item.reason));
         }
     }
 }
 
 /// Formats the position and the object: `web.yaml:3: Deployment shop/web`.
 fn placed<T: About>(located: &Located<T>) -> String {
-    let object = located.found.object();
+    let object = located.item.object();
     let of_file = |file: &String| format!("{file}:{}: {object}", located.line.unwrap_or_default());
     located.file.as_ref().map_or_else(|| object.to_string(), of_file)
 }

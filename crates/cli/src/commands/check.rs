@@ -163,7 +163,7 @@ const HEADER: [&str; 12] = [
 ];
 
 fn row(located: &Located<Finding>) -> Vec<String> {
-    let Finding { severity, rule, consequence, field, message, remedy, .. } = &located.found;
+    let Finding { severity, rule, consequence, field, message, remedy, .. } = &located.item;
     located.row([severity.as_str(), rule, &consequence.to_string()], [field, message, &remedy.text])
 }
 
@@ -223,9 +223,9 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
         has_unknown_images: false,
         worst: None,
     };
-    let mut add = |source: Option<&Position>, found: Vec<Finding>| {
-        let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
-        for finding in found {
+    let mut add = |source: Option<&Position>, findings: Vec<Finding>| {
+        let findings = findings.into_iter().filter(|finding| !arguments.ignore.contains(&finding.rule));
+        for finding in findings {
             // An unreachable registry is not a problem of the workload.
             let is_unknown = finding.rule == UNKNOWN_ID;
             report.has_unknown_images |= is_unknown;
@@ -250,12 +250,12 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
 /// Sets the line of each finding to the line of its field, if that can be found.
 fn name_fields(findings: &mut [Located<Finding>]) {
     let mut last: Option<(String, Option<Fields>)> = None;
-    for Located { found, file, line, .. } in findings {
+    for Located { item, file, line, .. } in findings {
         let (Some(file), Some(line)) = (file, line) else { continue };
         if last.as_ref().is_none_or(|(name, _)| name != file) {
             last = Some((file.clone(), Fields::of(file)));
         }
         let fields = last.as_ref().and_then(|(_, fields)| fields.as_ref());
-        *line = fields.and_then(|fields| fields.line(*line, &found.field)).unwrap_or(*line);
+        *line = fields.and_then(|fields| fields.line(*line, &item.field)).unwrap_or(*line);
     }
 }

@@ -155,19 +155,19 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         // What is not in the manifests cannot be changed there.
         view.pools.known_mut().into_iter().for_each(|pools| pools.retain(|(source, _)| source.is_some()));
     }
-    let mut found = progress::during("checking workloads", || fixes(&view, &facts, &arguments.choice(), &moves));
+    let mut fixes = progress::during("checking workloads", || fixes(&view, &facts, &arguments.choice(), &moves));
     if let Some((kind, name)) = object {
-        only(&mut found, &view.written, kind, name)?;
+        only(&mut fixes, &view.written, kind, name)?;
     }
     let text = if arguments.origin.files.is_empty() {
-        patches::commands(&mut found, &view.written).into_bytes()
+        patches::commands(&mut fixes, &view.written).into_bytes()
     } else {
-        let (text, are_complete) = files::changed(&mut found, stream.as_deref());
+        let (text, are_complete) = files::changed(&mut fixes, stream.as_deref());
         gaps.in_manifests |= !are_complete;
         text
     };
     print(&text).map_err(OutputError::from)?;
-    summarize(&found);
+    summarize(&fixes);
     Ok(gaps.outcome(Outcome::Done))
 }
 
@@ -182,13 +182,13 @@ fn stream(files: &[PathBuf]) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Keeps what concerns one workload. Fails if there is none of this name.
-fn only(found: &mut Fixes, written: &Written, kind: &'static WorkloadKind, name: &str) -> Result<(), Error> {
+fn only(fixes: &mut Fixes, written: &Written, kind: &'static WorkloadKind, name: &str) -> Result<(), Error> {
     let kind = kind.name;
-    let is_it = |object: &ObjectReference| object.kind == kind && object.name == name;
-    let mut is_there = found.by_hand.iter().any(|(_, by_hand)| is_it(&by_hand.object));
-    written.each(|_, workload| is_there |= is_it(&workload.object()));
-    found.changed.retain(|(_, fix)| is_it(&fix.object));
-    found.by_hand.retain(|(_, by_hand)| is_it(&by_hand.object));
+    let is_named = |object: &ObjectReference| object.kind == kind && object.name == name;
+    let mut is_there = fixes.by_hand.iter().any(|(_, by_hand)| is_named(&by_hand.object));
+    written.each(|_, workload| is_there |= is_named(&workload.object()));
+    fixes.changed.retain(|(_, fix)| is_named(&fix.object));
+    fixes.by_hand.retain(|(_, by_hand)| is_named(&by_hand.object));
     if is_there { Ok(()) } else { Err(Error::NotFound { kind, name: name.to_owned() }) }
 }
 
@@ -207,18 +207,18 @@ fn print(text: &[u8]) -> io::Result<()> {
 }
 
 /// Tells the user which changes rest on a guess, what needs a decision, and the numbers.
-fn summarize(found: &Fixes) {
-    for (source, Fix { object, doubt, .. }) in &found.changed {
+fn summarize(fixes: &Fixes) {
+    for (source, Fix { object, doubt, .. }) in &fixes.changed {
         if let Some(doubt) = doubt {
             progress::note(&format!("{}{object} is probably for Windows: {doubt}", place(source.as_ref())));
         }
     }
-    for (source, ByHand { object, decisions }) in &found.by_hand {
+    for (source, ByHand { object, decisions }) in &fixes.by_hand {
         for decision in decisions {
             progress::note(&format!("{}{object}: {decision}", place(source.as_ref())));
         }
     }
-    progress::note(&format!("{} changed, {} by hand", found.changed.len(), found.by_hand.len()));
+    progress::note(&format!("{} changed, {} by hand", fixes.changed.len(), fixes.by_hand.len()));
 }
 
 fn place(source: Option<&Position>) -> String {

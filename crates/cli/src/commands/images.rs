@@ -153,15 +153,15 @@ fn runs_on(image: &ImageReport) -> String {
     let builds: BTreeSet<&str> = image.windows_nodes.iter().map(|nodes| nodes.build.as_str()).collect();
     let builds = builds.into_iter().filter_map(|build| {
         let of_build = || image.windows_nodes.iter().filter(move |nodes| nodes.build == build);
-        let (runs, all): (usize, usize) = (
+        let (runs, nodes): (usize, usize) = (
             of_build().filter(|nodes| nodes.runs).map(|nodes| nodes.node_count).sum(),
             of_build().map(|nodes| nodes.node_count).sum(),
         );
         let name = short(build);
         match runs {
             0 => None,
-            runs if runs == all => Some(name),
-            runs => Some(format!("{name} ({runs} of {})", count(all, "node"))),
+            runs if runs == nodes => Some(name),
+            runs => Some(format!("{name} ({runs} of {})", count(nodes, "node"))),
         }
     });
     let mut builds: Vec<String> = builds.collect();

@@ -108,8 +108,8 @@ async fn rehearse(
 
 /// The workloads that no other workload controls.
 fn templates(view: &View) -> impl Iterator<Item = (&'static WorkloadKind, &Workload)> {
-    let known = view.workloads.known().into_iter().flatten();
-    known.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
+    let workloads = view.workloads.known().into_iter().flatten();
+    workloads.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
 }
 
 /// Looks up the images of the workloads that no other workload controls.
@@ -139,8 +139,10 @@ fn image_notes(view: &View, facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     for (kind, workload) in templates(view) {
         let template = workload.manifest(kind);
-        let found = check_images(&template, facts);
-        notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
+        let findings = check_images(&template, facts);
+        notes.extend(
+            findings.into_iter().map(|finding| format!("{}, {}: {}", finding.object, finding.field, finding.message)),
+        );
     }
     let more = notes.len().saturating_sub(IMAGE_NOTES);
     notes.truncate(IMAGE_NOTES);
@@ -152,10 +154,10 @@ fn image_notes(view: &View, facts: &Facts) -> Vec<String> {
 
 /// Names the workloads whose pods stay Pending because of the taints, although they are not for Windows.
 fn spread_note(view: &View, facts: &Facts) -> Option<String> {
-    let found = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), facts));
-    let found: Vec<Finding> = found.collect();
-    let names: Vec<String> = found.iter().map(|found| found.object.to_string()).collect();
-    let Finding { message, remedy, .. } = found.first()?;
+    let findings = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), facts));
+    let findings: Vec<Finding> = findings.collect();
+    let names: Vec<String> = findings.iter().map(|finding| finding.object.to_string()).collect();
+    let Finding { message, remedy, .. } = findings.first()?;
     Some(format!("{}: {message}; {}", some(&names, SHOWN), remedy.text))
 }
 

@@ -61,8 +61,9 @@ pub fn markdown(winpool: &mut Command, operator: &mut Command) -> String {
          or file is not wrapped, so that `grep` finds whole rows.\n",
     );
     [&mut *winpool, &mut *operator].into_iter().for_each(Command::build);
-    let commands =
-        || [&*winpool, &*operator].into_iter().flat_map(Command::get_subcommands).filter(|one| is_documented(one));
+    let commands = || {
+        [&*winpool, &*operator].into_iter().flat_map(Command::get_subcommands).filter(|command| is_documented(command))
+    };
     let rows: Vec<String> = commands().flat_map(arguments).map(row).collect();
     let is_common = |row: &String| rows.iter().filter(|other| *other == row).count() >= COMMON;
     let common: BTreeSet<&String> = rows.iter().filter(|row| is_common(row)).collect();
@@ -105,12 +106,12 @@ fn section(text: &mut String, command: &Command, depth: usize, common: &BTreeSet
         let commands: Vec<&str> = examples.lines().skip(1).map(str::trim).collect();
         append(text, format_args!("\nExamples:\n\n```text\n{}\n```\n", commands.join("\n")));
     }
-    let (shared, own): (Vec<_>, Vec<_>) =
+    let (shared, special): (Vec<_>, Vec<_>) =
         arguments(command).map(|argument| (argument, row(argument))).partition(|(_, row)| common.contains(row));
-    if !own.is_empty() {
+    if !special.is_empty() {
         text.push_str(TABLE);
     }
-    text.extend(own.iter().map(|(_, row)| row.as_str()));
+    text.extend(special.iter().map(|(_, row)| row.as_str()));
     let names: Vec<String> =
         shared.iter().filter_map(|(argument, _)| Some(format!("`--{}`", argument.get_long()?))).collect();
     if !names.is_empty() {

@@ -59,13 +59,13 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 }
 
 fn choose(pools: &[&GuardedPool], name: Option<&str>) -> Result<Pool, Error> {
-    let named = pools.iter().filter(|pool| name.is_none_or(|name| pool.metadata.name.as_deref() == Some(name)));
-    match (named.collect::<Vec<_>>().as_slice(), name) {
+    let selected = pools.iter().filter(|pool| name.is_none_or(|name| pool.metadata.name.as_deref() == Some(name)));
+    match (selected.collect::<Vec<_>>().as_slice(), name) {
         ([pool], _) => Ok(pool.read()?),
         (_, Some(name)) => Err(Error::NotFound { kind: "WindowsPool", name: name.to_owned() }),
-        (all, None) => {
-            let all = all.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect::<Vec<_>>().join(", ");
-            Err(if all.is_empty() { Error::NotInCluster } else { Error::Ambiguous(all) })
+        (pools, None) => {
+            let names = pools.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect::<Vec<_>>().join(", ");
+            Err(if names.is_empty() { Error::NotInCluster } else { Error::Ambiguous(names) })
         }
     }
 }

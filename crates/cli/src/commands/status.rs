@@ -231,8 +231,8 @@ fn summary(pool: &PoolSummary) -> Option<String> {
 
 /// `3 converged, 1 held`, in the order of the states.
 fn states(counts: &BTreeMap<String, usize>) -> String {
-    let known = NodeState::ALL.into_iter().map(NodeState::as_str);
-    let place = |state: &str| known.clone().position(|known| known == state).unwrap_or(usize::MAX);
+    let states = NodeState::ALL.into_iter().map(NodeState::as_str);
+    let place = |state: &str| states.clone().position(|candidate| candidate == state).unwrap_or(usize::MAX);
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|(state, _)| place(state));
     counts.iter().map(|(state, number)| format!("{number} {state}")).collect::<Vec<_>>().join(", ")

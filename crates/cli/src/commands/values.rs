@@ -42,8 +42,8 @@ pub fn releases() -> Suggested<&'static Product> {
 fn release(text: &str) -> Result<&'static Product, String> {
     let by_build = || text.parse::<Build>().ok().and_then(builds::by_build);
     builds::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
-        let known: Vec<&str> = builds::all().iter().map(|product| product.version).collect();
-        format!("write one of {}, or its build", known.join(", "))
+        let versions: Vec<&str> = builds::all().iter().map(|product| product.version).collect();
+        format!("write one of {}, or its build", versions.join(", "))
     })
 }
 

@@ -43,16 +43,16 @@ pub struct Changed {
 
 /// Makes the changes in a text with any number of documents.
 pub fn change_text(text: &str, fixes: Vec<Placed<Fix>>) -> Changed {
-    let all = parts(text);
+    let parts = parts(text);
     let mut by_part: BTreeMap<usize, Vec<Placed<Fix>>> = BTreeMap::new();
     for (source, fix) in fixes {
         let line = source.as_ref().map_or(0, |source| source.line);
-        by_part.entry(index_at(&all, line)).or_default().push((source, fix));
+        by_part.entry(index_at(&parts, line)).or_default().push((source, fix));
     }
     let (mut changed, mut at) = (Changed::default(), 0);
     let slice = |range: Range<usize>| text.get(range).unwrap_or_default();
     for (index, fixes) in by_part {
-        let Some(part) = all.get(index) else { continue };
+        let Some(part) = parts.get(index) else { continue };
         let new = change_document(slice(part.range.clone()), fixes, &mut changed);
         changed.text.push_str(slice(at..part.range.start));
         changed.text.push_str(&new);

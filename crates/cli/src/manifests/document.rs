@@ -184,16 +184,16 @@ impl<K: Keep> Item<K> {
         if api_version.is_empty() || kind.is_empty() {
             return items.push(Self::Untyped(line, value));
         }
-        if let Some(Value::Array(own)) = value.get_mut("items") {
-            for item in std::mem::take(own) {
+        if let Some(Value::Array(list)) = value.get_mut("items") {
+            for item in std::mem::take(list) {
                 Self::read(line, item, &api_version, of_item(&kind), items);
             }
             return;
         }
-        let found = InputObject::new(line, Manifest { api_version, kind, value });
+        let object = InputObject::new(line, Manifest { api_version, kind, value });
         // Fields that no command uses need no memory.
-        if !matches!(found.result, Ok(None)) {
-            items.push(Self::Found(found));
+        if !matches!(object.result, Ok(None)) {
+            items.push(Self::Found(object));
         }
     }
 

@@ -74,8 +74,8 @@ fn items(text: &str, changes: &[Change]) -> Option<Vec<Item>> {
     }
     let file = YamlFile::from_str(text).ok().filter(|_| by_index.len() > 1)?;
     let YamlNode::Sequence(list) = file.documents().next()?.as_mapping()?.get("items")? else { return None };
-    let all: Vec<Range<usize>> = list.values().map(|item| whole_lines(text, item.byte_range())).collect();
-    by_index.into_iter().map(|(index, changes)| Some((all.get(index)?.clone(), changes))).collect()
+    let ranges: Vec<Range<usize>> = list.values().map(|item| whole_lines(text, item.byte_range())).collect();
+    by_index.into_iter().map(|(index, changes)| Some((ranges.get(index)?.clone(), changes))).collect()
 }
 
 /// Returns the range with the dash and the indentation before it, so that its text is a document of its own.
@@ -109,10 +109,10 @@ fn changed(text: &str, changes: &[Change]) -> Result<String, EditError> {
     let root = object.or_else(item).ok_or_else(|| EditError::Shape("the document".to_owned()))?;
     let mut length = text.len();
     for Change { object, patch } in changes {
-        let own = descend(root.clone(), &parsed(object))?;
+        let node = descend(root.clone(), &parsed(object))?;
         for operation in &patch.0 {
             let before = file.to_string();
-            let limits = apply(&own, operation)?;
+            let limits = apply(&node, operation)?;
             let after = file.to_string();
             if !is_one_change(&before, &after, limits) {
                 return Err(EditError::Elsewhere(operation.path().to_string()));
@@ -174,7 +174,7 @@ fn descend(node: YamlNode, path: &Pointer) -> Result<YamlNode, EditError> {
 
 /// True if the texts differ in one place, within these limits.
 fn is_one_change(before: &str, after: &str, Limits { removed, added }: Limits) -> bool {
-    let same = |(one, other): &(u8, u8)| one == other;
+    let same = |(old, new): &(u8, u8)| old == new;
     let start = before.bytes().zip(after.bytes()).take_while(same).count();
     let rest = before.len().min(after.len()) - start;
     let end = before.bytes().rev().zip(after.bytes().rev()).take(rest).take_while(same).count();

@@ -17,8 +17,8 @@ pub(super) fn expand(path: &Path) -> Vec<PathBuf> {
     let matches = path.to_str().filter(|_| !path.exists()).and_then(|pattern| glob::glob(pattern).ok());
     // A directory that cannot be read results in the error of reading it.
     let matches = matches.into_iter().flatten();
-    let found: Vec<_> = matches.map(|path| path.unwrap_or_else(|error| error.path().to_owned())).collect();
-    if found.is_empty() { vec![path.to_owned()] } else { found }
+    let paths: Vec<_> = matches.map(|path| path.unwrap_or_else(|error| error.path().to_owned())).collect();
+    if paths.is_empty() { vec![path.to_owned()] } else { paths }
 }
 
 /// Reads a file, a directory or standard input, and returns the errors.

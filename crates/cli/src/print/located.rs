@@ -15,7 +15,7 @@ use winpool_core::api::ObjectReference;
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Located<T> {
     #[serde(flatten)]
-    pub found: T,
+    pub item: T,
     /// The file; `None` in a live cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -29,15 +29,15 @@ pub struct Located<T> {
 
 impl<T: About> Located<T> {
     /// Adds the position of the object to the finding, and its group if groups were asked for.
-    pub fn new(found: T, source: Option<&Position>, groups: Option<&Groups>) -> Self {
+    pub fn new(item: T, source: Option<&Position>, groups: Option<&Groups>) -> Self {
         let (file, line) = source.map(|source| (source.file.to_string(), source.line)).unzip();
-        let group = groups.and_then(|groups| groups.group(found.object()));
-        Self { found, file, line, group }
+        let group = groups.and_then(|groups| groups.group(item.object()));
+        Self { item, file, line, group }
     }
 
     /// Returns a row for CSV: the group, `what`, the object, the `rest`, and the position.
     pub fn row<const M: usize, const N: usize>(&self, what: [&str; M], rest: [&str; N]) -> Vec<String> {
-        let ObjectReference { kind, namespace, name } = self.found.object();
+        let ObjectReference { kind, namespace, name } = self.item.object();
         let group = [self.group.as_deref().unwrap_or_default()];
         let object = [kind, namespace.as_deref().unwrap_or_default(), name];
         let line = self.line.map(|line| line.to_string()).unwrap_or_default();
@@ -47,8 +47,8 @@ impl<T: About> Located<T> {
 }
 
 /// Returns the groups of these, by name, and what has no group last.
-pub fn groups<'a>(all: impl Iterator<Item = &'a Option<String>>) -> Vec<Option<&'a str>> {
-    let keys: BTreeMap<_, _> = all.map(|group| (order(group.as_deref()), group.as_deref())).collect();
+pub fn groups<'a>(groups: impl Iterator<Item = &'a Option<String>>) -> Vec<Option<&'a str>> {
+    let keys: BTreeMap<_, _> = groups.map(|group| (order(group.as_deref()), group.as_deref())).collect();
     keys.into_values().collect()
 }
 

@@ -106,9 +106,9 @@ fn spreadsheet(cell: &str) -> String {
 /// Groups items with equal keys, in the order of their first item. Returns this item and the names of all.
 pub fn alike<'a, T>(items: impl Iterator<Item = (String, &'a str, T)>) -> Vec<(T, Vec<&'a str>)> {
     let mut groups: Vec<(T, Vec<&str>)> = Vec::new();
-    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    let mut indexes: BTreeMap<String, usize> = BTreeMap::new();
     for (key, name, item) in items {
-        let index = *known.entry(key).or_insert(groups.len());
+        let index = *indexes.entry(key).or_insert(groups.len());
         match groups.get_mut(index) {
             Some((_, names)) => names.push(name),
             None => groups.push((item, vec![name])),

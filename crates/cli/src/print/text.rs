@@ -75,9 +75,9 @@ impl Text {
     /// Adds a paragraph that begins with a styled `head` after `first`; the following lines begin with `rest`.
     pub fn hanging(&mut self, first: &str, rest: &str, style: Style, head: &str, text: &str) -> &mut Self {
         let (head, text) = (escape(head), escape(text));
-        let all = format!("{head}{text}");
+        let whole = format!("{head}{text}");
         // Only the first line can contain the head: a head is one word, or too long for any line.
-        let mut lines = wrap(&all, first, rest, width()).into_iter();
+        let mut lines = wrap(&whole, first, rest, width()).into_iter();
         let line = lines.next().unwrap_or_default();
         match line.strip_prefix(&format!("{first}{head}")).filter(|_| !head.is_empty()) {
             Some(line) => self.push(format_args!("{first}{style}{head}{style:#}{line}\n")),

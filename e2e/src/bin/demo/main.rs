@@ -164,8 +164,8 @@ async fn nodes_are_marked(cluster: &Cluster) -> winpool_e2e::error::Result<()> {
 async fn classes_exist(cluster: &Cluster) -> winpool_e2e::error::Result<()> {
     let classes = Api::<RuntimeClass>::all(cluster.client());
     let probe = async || {
-        let found = classes.list(&ListParams::default()).await?;
-        let exists = |name: &&str| found.iter().any(|class| class.name_any() == *name);
+        let existing = classes.list(&ListParams::default()).await?;
+        let exists = |name: &&str| existing.iter().any(|class| class.name_any() == *name);
         Ok(CLASSES.iter().all(exists).then_some(()))
     };
     cluster.wait_for(&format!("RuntimeClasses {} exist", CLASSES.join(", ")), probe).await

@@ -42,12 +42,12 @@ fn written(taint: &Taint) -> String {
 /// `iis-2019, linux-web x2`: by Deployment, from the label `app`.
 fn pods_of(node: &Node, pods: &[Pod]) -> String {
     let name = node.name_any();
-    let here = pods.iter().filter(|pod| {
+    let on_node = pods.iter().filter(|pod| {
         let bound_to = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         bound_to == Some(name.as_str()) && pod.metadata.deletion_timestamp.is_none()
     });
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
-    for pod in here {
+    for pod in on_node {
         let app = pod.labels().get("app").cloned().unwrap_or_else(|| pod.name_any());
         *numbers.entry(app).or_default() += 1;
     }

@@ -63,13 +63,13 @@ impl InitialCluster {
     pub async fn dry_run(&self, report: &mut TestReport) -> Result<()> {
         let pool = self.pool("DryRun", |_| true).await?;
         let counted = pool.status.as_ref().map_or(0, |status| status.nodes.selected);
-        let all = i64::try_from(self.nodes.len()).unwrap_or_default();
-        let same = if counted == all { Ok(()) } else { Err(format!("{counted} of {all}")) };
-        report.check("a pool in dry run counts all Windows nodes", same);
+        let nodes = i64::try_from(self.nodes.len()).unwrap_or_default();
+        let all_counted = if counted == nodes { Ok(()) } else { Err(format!("{counted} of {nodes}")) };
+        report.check("a pool in dry run counts all Windows nodes", all_counted);
         report.check("it changes no node", self.unchanged().await?);
-        let made = self.made_classes().await?;
-        let none = if made.is_empty() { Ok(()) } else { Err(made.join(", ")) };
-        report.check("it creates no RuntimeClass", none);
+        let classes = self.made_classes().await?;
+        let no_class = if classes.is_empty() { Ok(()) } else { Err(classes.join(", ")) };
+        report.check("it creates no RuntimeClass", no_class);
         Ok(())
     }
 
@@ -134,8 +134,9 @@ impl InitialCluster {
         .await?;
         delete_pool(&self.client).await?;
         report.check("a deleted pool leaves every node as it was", self.unchanged().await?);
-        let left = self.made_classes().await?;
-        report.check("it deletes its RuntimeClasses", if left.is_empty() { Ok(()) } else { Err(left.join(", ")) });
+        let classes = self.made_classes().await?;
+        report
+            .check("it deletes its RuntimeClasses", if classes.is_empty() { Ok(()) } else { Err(classes.join(", ")) });
         Ok(())
     }
 

@@ -41,8 +41,7 @@ async fn main() -> ExitCode {
     if let Err(error) = result {
         report.failed("the suite itself", &error.to_string());
     }
-    let left = checks::clean_up().await;
-    match left {
+    match checks::clean_up().await {
         Ok(()) => report.passed("everything that it created is gone"),
         Err(error) => report.failed("everything that it created is gone", &error.to_string()),
     }

@@ -148,15 +148,15 @@ impl Schedule {
         if random.u8(..100) >= self.percent {
             return None;
         }
-        let own: &[Fault] = match asked.verb {
+        let of_verb: &[Fault] = match asked.verb {
             "watch" => &OF_WATCHES,
             "list" => &OF_LISTS,
             "get" => &[],
             _ => &OF_WRITES,
         };
         // The first answer to a watch is like any other's.
-        let which = random.usize(..OF_EVERY_REQUEST.len() + own.len());
-        OF_EVERY_REQUEST.iter().chain(own).nth(which).copied()
+        let index = random.usize(..OF_EVERY_REQUEST.len() + of_verb.len());
+        OF_EVERY_REQUEST.iter().chain(of_verb).nth(index).copied()
     }
 
     fn random(&self, asked: RequestInfo, number: u64) -> Rng {

@@ -19,7 +19,7 @@ pub(super) fn log(report: &CheckReport, is_complete: bool) -> Value {
     let rules: Vec<Value> = rules().map(descriptor).collect();
     let driver = json!({"name": "winpool", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
     let mut fixes = Fixes::default();
-    let results: Vec<Value> = report.findings.iter().map(|found| result(found, fixes.of(found))).collect();
+    let results: Vec<Value> = report.findings.iter().map(|finding| result(finding, fixes.of(finding))).collect();
     let unlisted = report.unlisted.iter().map(|resource| format!("You may not list {resource}."));
     let lacks: Vec<Value> = unlisted.map(|text| json!({"level": "error", "message": {"text": text}})).collect();
     json!({
@@ -50,8 +50,8 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn result(Located { found, file, line, .. }: &Located<Finding>, fix: Option<Value>) -> Value {
-    let Finding { object, field, message, remedy, .. } = found;
+fn result(Located { item, file, line, .. }: &Located<Finding>, fix: Option<Value>) -> Value {
+    let Finding { object, field, message, remedy, .. } = item;
     let name = format!("{object} {field}");
     let mut location = json!({"logicalLocations": [{"fullyQualifiedName": name, "kind": "element"}]});
     if let Some(file) = file {
@@ -59,9 +59,9 @@ fn result(Located { found, file, line, .. }: &Located<Finding>, fix: Option<Valu
         location["physicalLocation"] = json!({"artifactLocation": {"uri": uri(file)}, "region": region});
     }
     let mut result = json!({
-        "ruleId": found.rule,
-        "ruleIndex": rules().position(|rule| rule.id == found.rule),
-        "level": level(found.severity),
+        "ruleId": item.rule,
+        "ruleIndex": rules().position(|rule| rule.id == item.rule),
+        "level": level(item.severity),
         "message": {"text": format!("{field}: {message}; {}", remedy.text)},
         "locations": [location],
     });

@@ -48,7 +48,7 @@ pub(super) fn text(report: &CheckReport, by: Option<&By>) -> Text {
 fn problems<'a>(text: &mut Text, findings: impl Iterator<Item = &'a Located<Finding>>) {
     let mut problems: BTreeMap<Problem<'_>, ByRemedy<'_>> = BTreeMap::new();
     for located in findings {
-        let Finding { rule, severity, consequence, message, remedy, .. } = &located.found;
+        let Finding { rule, severity, consequence, message, remedy, .. } = &located.item;
         let problem = (Reverse(*severity), rule.as_str(), message.as_str(), *consequence);
         problems.entry(problem).or_default().entry(remedy.text.as_str()).or_default().push(located);
     }
@@ -59,17 +59,17 @@ fn problems<'a>(text: &mut Text, findings: impl Iterator<Item = &'a Located<Find
         for (remedy, findings) in remedies {
             text.hanging("  ", "      ", BOLD, "help", &format!(": {remedy}"));
             let (nodes, others): (Vec<_>, Vec<_>) =
-                findings.iter().copied().partition(|one| one.found.object.kind == "Node");
+                findings.iter().copied().partition(|finding| finding.item.object.kind == "Node");
             for finding in others {
                 place(text, finding);
             }
             match nodes.as_slice() {
                 [first, _, ..] => {
-                    let names: Vec<&str> = nodes.iter().map(|node| node.found.object.name.as_str()).collect();
+                    let names: Vec<&str> = nodes.iter().map(|node| node.item.object.name.as_str()).collect();
                     let (nodes, names) = (count(names.len(), "node"), terminal::some(&names, NAMED));
-                    text.hanging("    ", "        ", DIM, &nodes, &format!(": {names}, {}", first.found.field));
+                    text.hanging("    ", "        ", DIM, &nodes, &format!(": {names}, {}", first.item.field));
                 }
-                [one] => place(text, one),
+                [node] => place(text, node),
                 [] => {}
             }
         }
@@ -77,8 +77,8 @@ fn problems<'a>(text: &mut Text, findings: impl Iterator<Item = &'a Located<Find
 }
 
 /// Adds the place of a finding: file, line, object and field.
-fn place(text: &mut Text, Located { found, file, line, .. }: &Located<Finding>) {
-    let within = format!("{}, {}", found.object, found.field);
+fn place(text: &mut Text, Located { item, file, line, .. }: &Located<Finding>) {
+    let within = format!("{}, {}", item.object, item.field);
     match file {
         Some(file) => {
             let place = format!("{file}:{}", line.unwrap_or_default());
@@ -100,16 +100,16 @@ fn style(severity: Severity) -> Style {
 fn summary(text: &mut Text, report: &CheckReport) {
     let mut shown: BTreeMap<Severity, usize> = BTreeMap::new();
     for finding in &report.findings {
-        *shown.entry(finding.found.severity).or_default() += 1;
+        *shown.entry(finding.item.severity).or_default() += 1;
     }
-    let found = match report.hidden.keys().next_back() {
+    let numbers = match report.hidden.keys().next_back() {
         _ if !shown.is_empty() => listed(&shown),
         None => "nothing found".to_owned(),
         Some(Severity::Info) => "no errors and no warnings".to_owned(),
         Some(_) => "no errors".to_owned(),
     };
     let workloads = count(report.workloads, "workload");
-    text.gap().styled("", report.worst.map_or(DIM, style), &format!("{workloads} checked: {found}"));
+    text.gap().styled("", report.worst.map_or(DIM, style), &format!("{workloads} checked: {numbers}"));
     if let Some(lowest) = report.hidden.keys().next() {
         let hidden = listed(&report.hidden);
         text.styled("", DIM, &format!("{hidden} hidden; --min-severity {lowest} shows them"));

@@ -11,25 +11,25 @@ use winpool_client::terminal::escape;
 use winpool_core::api::ObjectReference;
 
 /// Returns a `kubectl patch` command for each change. A change that the API server does not accept is left to the user.
-pub fn commands(found: &mut Fixes, written: &Written) -> String {
+pub fn commands(fixes: &mut Fixes, written: &Written) -> String {
     let mut text = String::new();
-    let (mut changed, mut left) = (Vec::new(), Vec::new());
-    let fixes = std::mem::take(&mut found.changed);
-    let known = commands_of(&fixes.iter().map(|(_, fix)| (&fix.object, &fix.remedy)).collect(), written);
-    for (source, fix) in fixes {
+    let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
+    let proposed = std::mem::take(&mut fixes.changed);
+    let commands = commands_of(&proposed.iter().map(|(_, fix)| (&fix.object, &fix.remedy)).collect(), written);
+    for (source, fix) in proposed {
         let Fix { object, remedy, .. } = &fix;
-        match known.get(object).cloned().unwrap_or_else(|| remedy.command(object)) {
+        match commands.get(object).cloned().unwrap_or_else(|| remedy.command(object)) {
             Some(command) => {
                 let words = format!("{object}: {}", remedy.text);
                 // Writing to a String does not fail.
                 let _ = writeln!(text, "# {}\n{command}", escape(&words));
                 changed.push((source, fix));
             }
-            None => left.push((source, by_hand(&fix))),
+            None => unchanged.push((source, by_hand(&fix))),
         }
     }
-    found.changed = changed;
-    found.by_hand.extend(left);
+    fixes.changed = changed;
+    fixes.by_hand.extend(unchanged);
     text
 }
 

@@ -87,8 +87,8 @@ fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
 
 /// Names what the answer does not consider: the update level of the new nodes, labels, and errors that every version has.
 fn unknown(assume: &[AssumedNodes]) -> String {
-    let all: BTreeSet<&str> = assume.iter().flat_map(|part| &part.unknown).map(String::as_str).collect();
-    let (revision, labels): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| !name.contains('/'));
+    let names: BTreeSet<&str> = assume.iter().flat_map(|part| &part.unknown).map(String::as_str).collect();
+    let (revision, labels): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| !name.contains('/'));
     let revision = revision.into_iter().map(|_| "the update level of the new nodes".to_owned());
     let errors = ["errors of winpool check".to_owned()];
     revision.chain(labels.into_iter().map(str::to_owned)).chain(errors).collect::<Vec<_>>().join(", ")
@@ -150,8 +150,8 @@ fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &Version
         let UpgradedWorkload { object, path, now, rolling, after, evidence, remedy, reason } = workload;
         let change = match (remedy, reason) {
             (Some(remedy), _) if remedy.object.is_some() => {
-                let known = notes.iter().position(|(known, _)| *known == remedy);
-                let index = known.unwrap_or(notes.len());
+                let position = notes.iter().position(|(listed, _)| *listed == remedy);
+                let index = position.unwrap_or(notes.len());
                 match notes.get_mut(index) {
                     Some((_, workloads)) => *workloads += 1,
                     None => notes.push((remedy, 1)),

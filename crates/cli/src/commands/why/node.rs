@@ -27,9 +27,9 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     // A cluster without winpool has no RuntimeClass, and its manifests cannot show that.
     let without_classes = view.classes.known().is_none().then(|| WITHOUT_CLASSES.to_owned());
     let listed = view.nodes.known().ok_or_else(|| Error::Lacking(WITHOUT_NODES.to_owned()))?;
-    let found = listed.iter().find(|node| *node.object.name == *name);
-    let found = found.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
-    let (node, classes) = (found.object.node.clone(), view.classes.known().cloned().unwrap_or_default());
+    let seen = listed.iter().find(|node| *node.object.name == *name);
+    let seen = seen.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
+    let (node, classes) = (seen.object.node.clone(), view.classes.known().cloned().unwrap_or_default());
     let mut snapshot = snapshot(view);
     snapshot.nodes.insert(name.to_owned(), node.clone());
     let notes: Vec<String> = assumed

@@ -67,11 +67,11 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     pub async fn pod(&self, name: &str) -> Result<(PodExplanation, Gaps), Error> {
         let mut around = Surroundings::read(self).await?;
-        let found = match around.client.clone() {
+        let pod = match around.client.clone() {
             Some(client) => live_pod(&client, name, &mut around).await?,
             None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace),
         };
-        let mut pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
+        let mut pod = pod.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
         around.knows_class_of(&pod.spec)?;
         let images = images(&pod.spec, self.resolve, &mut around.lacks.gaps).await?;
         // A pod of a manifest has yet to be created.
@@ -81,11 +81,11 @@ impl Question<'_> {
             around.add_tolerations(Some((new, false)), &[], &mut pod.spec);
         }
         let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
-        let there = around.cluster(&images);
-        let mut answer = explain(&there);
+        let cluster = around.cluster(&images);
+        let mut answer = explain(&cluster);
         // The pods of a DaemonSet that relies on its class need a change of its template.
         let class = pod.spec.runtime_class.as_deref().filter(|_| daemon_set_node(&pod).is_none());
-        answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
+        answer.remedy = around.remedy(&cluster, class, &answer, explain).or(answer.remedy);
         // A pod that runs has no error that keeps pods from running.
         if pod.ran_on.is_none() {
             around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
@@ -104,14 +104,14 @@ impl Question<'_> {
     ) -> Result<(PodExplanation, Gaps), Error> {
         let mut around = Surroundings::read(self).await?;
         let namespace = around.namespace.clone();
-        let found = if let Some(client) = around.client.clone() {
+        let workloads = if let Some(client) = around.client.clone() {
             live_workload(&client, kind, name, &mut around).await?
         } else {
-            let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
-            around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_it).cloned().collect()
+            let is_named = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
+            around.view.workloads.of_kind(kind).known().into_iter().flatten().filter(is_named).cloned().collect()
         };
         let mut workload =
-            chosen(&found, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
+            chosen(&workloads, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
         let mut pods = match &around.client {
             Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
             None => around.pods().collect(),
@@ -120,14 +120,14 @@ impl Question<'_> {
         around.knows_class_of(&workload.template)?;
         around.facts.read_workloads(&around.view, now());
         let images = images(&workload.template, self.resolve, &mut around.lacks.gaps).await?;
-        let there = around.cluster(&images);
-        let started = there.history(&pods).is_on_windows_only();
+        let cluster = around.cluster(&images);
+        let started = cluster.history(&pods).is_on_windows_only();
         let new = new_pod(kind, &workload).map(|pod| (pod, started));
         around.add_tolerations(new, &pods, &mut workload.template);
         let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
-        let mut answer = explain(&there);
+        let mut answer = explain(&cluster);
         let class = workload.template.runtime_class.as_deref();
-        answer.remedy = around.remedy(&there, class, &answer, explain).or(answer.remedy);
+        answer.remedy = around.remedy(&cluster, class, &answer, explain).or(answer.remedy);
         let named = (kind.name, name, workload.path.as_deref());
         around.add_errors(named, false, &mut answer);
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
@@ -148,8 +148,8 @@ fn chosen(
     let path =
         |workload: &Workload| workload.path.as_deref().and_then(|path| path.strip_suffix(".spec")).map(str::to_owned);
     let paths: Vec<String> = found.iter().filter_map(path).collect();
-    let is_it = |workload: &&Workload| found.len() == 1 || path(workload).as_deref() == template;
-    match found.iter().find(is_it) {
+    let is_chosen = |workload: &&Workload| found.len() == 1 || path(workload).as_deref() == template;
+    match found.iter().find(is_chosen) {
         None if !paths.is_empty() => Err(Error::Subject(format!(
             "{} {name} has several pod templates; name one with --template: {}",
             kind.name,
@@ -187,10 +187,10 @@ async fn live_workload(
     for api_version in kind.api_versions {
         let resource = resource_of(kind, api_version);
         let api = api_of(client, Some(&around.namespace), &resource);
-        let found: Option<Value> = live::get(kind.plural, &api, name).await?;
-        if let Some(found) = found.map(|found| typed(found, &resource)) {
-            around.view.written.add(None, Reduced::from(found.clone()));
-            return Ok(Workload::read_all(kind, &found)?);
+        let object: Option<Value> = live::get(kind.plural, &api, name).await?;
+        if let Some(object) = object.map(|object| typed(object, &resource)) {
+            around.view.written.add(None, Reduced::from(object.clone()));
+            return Ok(Workload::read_all(kind, &object)?);
         }
     }
     Ok(Vec::new())
@@ -199,11 +199,11 @@ async fn live_workload(
 /// Reads a pod as answers read it, and as it was written.
 async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Result<Option<Pod>, Error> {
     let (_, api) = resource(client, Some(&around.namespace), "", "Pod");
-    let found: Option<Value> = live::get("pods", &api, name).await?;
-    if let Some(found) = &found {
-        around.view.written.add(None, Reduced::from(found.clone()));
+    let object: Option<Value> = live::get("pods", &api, name).await?;
+    if let Some(object) = &object {
+        around.view.written.add(None, Reduced::from(object.clone()));
     }
-    let mut pod = found.map(Pod::deserialize).transpose()?;
+    let mut pod = object.map(Pod::deserialize).transpose()?;
     add_errors_of_events(client, pod.as_mut_slice(), &mut around.lacks).await?;
     Ok(pod)
 }
@@ -250,8 +250,8 @@ type Named<'a> = (&'a str, &'a str, Option<&'a str>);
 
 /// Returns the workload with this pod spec, or the only one.
 fn at<'a>(written: &'a Value, path: Option<&str>) -> Option<WorkloadManifest<'a>> {
-    let mut all = WorkloadManifest::read_all(written).into_iter().flatten();
-    all.find(|workload| path.is_none_or(|path| workload.path == path))
+    let mut workloads = WorkloadManifest::read_all(written).into_iter().flatten();
+    workloads.find(|workload| path.is_none_or(|path| workload.path == path))
 }
 
 impl Surroundings {
@@ -333,12 +333,12 @@ impl Surroundings {
             return;
         };
         let check = if exists { check_errors_of_existing } else { check_errors };
-        let found = check(&workload, &self.facts).into_iter();
+        let errors = check(&workload, &self.facts).into_iter();
         let warnings = check_warnings(&workload, &self.facts).into_iter();
         let note =
             |Finding { message, remedy, .. }: Finding| format!("winpool check warns: {message}; {}", remedy.text);
         self.lacks.notes.extend(warnings.map(note));
-        (answer.refused, answer.problems) = found.partition(|error| error.consequence == Consequence::Rejected);
+        (answer.refused, answer.problems) = errors.partition(|error| error.consequence == Consequence::Rejected);
         if !answer.problems.is_empty() {
             for node in answer.nodes.iter_mut().filter(|node| node.starts != Some(false)) {
                 node.starts = Some(false);

@@ -92,8 +92,8 @@ impl Credentials {
 
     /// The credentials for an image: those of a helper, or else those in the file.
     pub(super) async fn of(&self, image: &ImageReference) -> LoginResult {
-        let own = self.configuration.cred_helpers.iter().find(|(key, _)| name_of(key) == image.registry);
-        let helper = own.map_or(&self.configuration.creds_store, |(_, helper)| helper);
+        let entry = self.configuration.cred_helpers.iter().find(|(key, _)| name_of(key) == image.registry);
+        let helper = entry.map_or(&self.configuration.creds_store, |(_, helper)| helper);
         let answer = if helper.is_empty() { Ok(None) } else { self.helped(helper, &image.registry).await };
         match (answer, self.in_file(image)) {
             (Ok(None) | Err(_), Some(login)) => Ok(Some(login)),

@@ -86,10 +86,10 @@ impl RegistryAuth {
         let url = format!("{}/v2/{}/{path}", self.web.origin(&image.registry), image.repository);
         let url: Uri = url.parse().map_err(|_| invalid("the name of the image makes no URL"))?;
         let challenge = self.challenges.lock().get(&image.registry).cloned();
-        let known = self.authorizations.lock().get(&key(image)).cloned();
-        let mut authorization = match (known, challenge) {
+        let earlier = self.authorizations.lock().get(&key(image)).cloned();
+        let mut authorization = match (earlier, challenge) {
             (None, Some(challenge)) => Some(self.log_in(image, &url, &challenge).await?),
-            (known, _) => known,
+            (earlier, _) => earlier,
         };
         let mut has_logged_in = false;
         loop {

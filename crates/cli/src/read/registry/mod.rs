@@ -115,8 +115,8 @@ impl Registry {
             Some(digest) => (digest.clone(), None),
             None => self.tagged(image).await.map(|(digest, document)| (digest, Some(document)))?,
         };
-        let known = self.known.lock().entry(digest.clone()).or_default().clone();
-        known.get_or_try_init(|| self.read(image, digest, document)).await.cloned()
+        let platforms = self.known.lock().entry(digest.clone()).or_default().clone();
+        platforms.get_or_try_init(|| self.read(image, digest, document)).await.cloned()
     }
 
     /// True if it asks no registry.

@@ -187,10 +187,10 @@ fn is_loopback(host: &str) -> bool {
 fn roots(file: &Path) -> Result<Vec<Vec<u8>>, OptionsError> {
     let text = std::fs::read(file).map_err(|error| OptionsError::new(file, error))?;
     let is_usable = |certificate: &CertificateDer<'static>| RootCertStore::empty().add(certificate.clone()).is_ok();
-    let own: Vec<_> = CertificateDer::pem_slice_iter(&text).flatten().filter(is_usable).collect();
-    if own.is_empty() {
+    let of_file: Vec<_> = CertificateDer::pem_slice_iter(&text).flatten().filter(is_usable).collect();
+    if of_file.is_empty() {
         return Err(OptionsError::new(file, "it has no certificate in PEM format that can be trusted"));
     }
-    let system = rustls_native_certs::load_native_certs().certs.into_iter().filter(is_usable);
-    Ok(own.into_iter().chain(system).map(|certificate| certificate.to_vec()).collect())
+    let of_system = rustls_native_certs::load_native_certs().certs.into_iter().filter(is_usable);
+    Ok(of_file.into_iter().chain(of_system).map(|certificate| certificate.to_vec()).collect())
 }

@@ -191,14 +191,14 @@ fn of_pipeline(object: &Value, pipeline: &str) -> Vec<Pod> {
     let mut pods: Vec<Pod> = tasks
         .map(|task| {
             let name = at(object, &format!("{task}.name"));
-            let mut paths = of_one(object, |spec| at(object, &format!("{spec}.pipelineTaskName")) == name);
+            let mut paths = of_tasks(object, |spec| at(object, &format!("{spec}.pipelineTaskName")) == name);
             paths.extend(OF_ALL.map(str::to_owned));
             of_task(object, &format!("{task}.taskSpec"), &paths)
         })
         .collect();
     if pods.is_empty() {
         // A run that refers to a pipeline.
-        let paths = of_one(object, |_| true);
+        let paths = of_tasks(object, |_| true);
         pods.extend(paths.iter().map(|path| Pod::with_fields(object, std::slice::from_ref(path))));
         pods.push(Pod::with_fields(object, &OF_ALL.map(str::to_owned)));
     }
@@ -209,8 +209,8 @@ fn of_pipeline(object: &Value, pipeline: &str) -> Vec<Pod> {
 const OF_ALL: [&str; 4] = ["spec.taskRunTemplate.podTemplate", "spec.taskRunTemplate", "spec.podTemplate", "spec"];
 
 /// Returns the paths of the fields for the pods of certain tasks of a run.
-fn of_one(object: &Value, is_it: impl Fn(&str) -> bool) -> Vec<String> {
+fn of_tasks(object: &Value, is_selected: impl Fn(&str) -> bool) -> Vec<String> {
     let specs = (0..length(object, "spec.taskRunSpecs")).map(|index| format!("spec.taskRunSpecs[{index}]"));
     let templates = |spec: String| [format!("{spec}.podTemplate"), format!("{spec}.taskPodTemplate"), spec];
-    specs.filter(|spec| is_it(spec)).flat_map(templates).collect()
+    specs.filter(|spec| is_selected(spec)).flat_map(templates).collect()
 }

@@ -231,8 +231,9 @@ impl<'c> Reader<'c> {
             let api = api_of(self.client, None, &resource);
             let workloads = if kind.is_own() {
                 // A Deployment stands for its ReplicaSets.
-                let all = ListParams::default();
-                let selected = if kind.name == "ReplicaSet" { all.labels("!pod-template-hash") } else { all };
+                let parameters = ListParams::default();
+                let selected =
+                    if kind.name == "ReplicaSet" { parameters.labels("!pod-template-hash") } else { parameters };
                 live::known(live::collect(kind.plural, &api, selected, |workload: Workload| workload).await)?
             } else {
                 self.of_others(kind, &resource, &api).await?
@@ -304,7 +305,7 @@ impl<'c> Reader<'c> {
         const WHAT: &str = "namespaces";
         let (_, api) = resource(self.client, None, "", "Namespace");
         let read = match namespace {
-            Some(name) => live::get::<_, Value>(WHAT, &api, name).await.map(|found| found.into_iter().collect()),
+            Some(name) => live::get::<_, Value>(WHAT, &api, name).await.map(|object| object.into_iter().collect()),
             None => live::collect(WHAT, &api, ListParams::default(), |namespace: Value| namespace).await,
         };
         match read {
@@ -349,12 +350,12 @@ impl<'c> Reader<'c> {
 
     /// Reads the objects of these kinds. Most users may not list them, so the answer does not count as incomplete without them.
     async fn all_of(&mut self, kinds: &[(&str, &'static str)], lacks: &str) -> Result<Known<Vec<Value>>, ReadError> {
-        let mut all = Vec::new();
+        let mut objects = Vec::new();
         for (group, kind) in kinds {
             let (resource, api) = resource(self.client, None, group, kind);
             let keep = |mut value: Value| {
                 value["kind"] = json!(kind);
-                all.push(value);
+                objects.push(value);
             };
             let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
             if let Some(error) = live::unless_forbidden(listed)? {
@@ -362,7 +363,7 @@ impl<'c> Reader<'c> {
                 return Ok(Known::Forbidden(error.to_string()));
             }
         }
-        Ok(Known::Complete(all))
+        Ok(Known::Complete(objects))
     }
 
     /// Notes what the answer lacks if the user may not list these objects. Fails with any other error.

@@ -72,7 +72,7 @@ impl Reader<'_> {
                 }
             } else if kind.has_template() && !is_of_deployment(&value) {
                 match Workload::read_all(kind, &value) {
-                    Ok(all) => workloads.extend(all),
+                    Ok(read) => workloads.extend(read),
                     Err(error) => unread = Some(error),
                 }
             }

@@ -105,7 +105,7 @@ impl<N: Needs> Keep for Kept<N> {
 fn is_decoded(manifest: &Manifest) -> bool {
     let kind = WorkloadKind::of(manifest.group(), &manifest.kind);
     let is_listed = kind.is_some_and(|kind| kind.has_template() || kind.name == "Pod");
-    let has_pods = || WorkloadManifest::read_all(&manifest.value).is_ok_and(|all| !all.is_empty());
+    let has_pods = || WorkloadManifest::read_all(&manifest.value).is_ok_and(|workloads| !workloads.is_empty());
     is_listed && !is_of_deployment(&manifest.value) && has_pods() || are_read_from(manifest.group(), &manifest.kind)
 }
 
@@ -116,9 +116,9 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
         Ok(workloads) if !workloads.is_empty() => return Ok(ManifestObject::Written(manifest.value.into())),
         Ok(_) => {}
         Err(_) => {
-            let (found, rest) = check_malformed(&manifest.value);
+            let (findings, rest) = check_malformed(&manifest.value);
             let is_readable = |rest: &Value| matches!(WorkloadManifest::read(rest), Ok(Some(_)));
-            return Ok(ManifestObject::Refused(found, rest.filter(is_readable).map(Reduced::from)));
+            return Ok(ManifestObject::Refused(findings, rest.filter(is_readable).map(Reduced::from)));
         }
     }
     if is_own(manifest.group(), &manifest.kind) {
@@ -198,11 +198,11 @@ fn number_of_nodes(node: &Value) -> usize {
 /// Reads a RuntimeClass. Version `v1beta1` has the fields of `v1`.
 fn class(mut manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
     let is_old = manifest.api_version == "node.k8s.io/v1beta1";
-    let found = is_old.then(|| check_old_class(&manifest.value, &manifest.api_version));
+    let finding = is_old.then(|| check_old_class(&manifest.value, &manifest.api_version));
     if is_old {
         manifest.value["apiVersion"] = "node.k8s.io/v1".into();
     }
-    Ok(ManifestObject::Class(Box::new(RuntimeClass::deserialize(manifest.value)?), found))
+    Ok(ManifestObject::Class(Box::new(RuntimeClass::deserialize(manifest.value)?), finding))
 }
 
 /// Reads a pod or workload. The error names the field that has the wrong type.
@@ -211,8 +211,8 @@ fn decode<T>(
     read: impl FnOnce(&Value) -> Result<T, serde_json::Error>,
 ) -> Result<T, serde_json::Error> {
     read(object).map_err(|error| {
-        let found = check_malformed(object).0.into_iter().next();
-        let named = found.map(|found| format!("{}: {}", found.field, found.message));
+        let finding = check_malformed(object).0.into_iter().next();
+        let named = finding.map(|finding| format!("{}: {}", finding.field, finding.message));
         named.map_or(error, <serde_json::Error as serde::de::Error>::custom)
     })
 }
@@ -234,8 +234,8 @@ impl ManifestObject {
             Self::Service(service) => view.services.add((Some(source), service)),
             Self::CredentialSpec(object) => view.credential_specs.add((Some(source), object)),
             Self::Pool(pool) => view.pools.add((Some(source), *pool)),
-            Self::Class(class, found) => {
-                view.refused.extend(found.map(|found| (source, found)));
+            Self::Class(class, finding) => {
+                view.refused.extend(finding.map(|finding| (source, finding)));
                 view.classes.add((*class).into());
             }
             Self::Pod(mut pod, text) => {
@@ -260,8 +260,8 @@ impl ManifestObject {
             }
             Self::Unread(object) => view.unread.push(object),
             Self::Written(text) => view.written.add(Some(source), text),
-            Self::Refused(found, rest) => {
-                view.refused.extend(found.into_iter().map(|found| (source.clone(), found)));
+            Self::Refused(findings, rest) => {
+                view.refused.extend(findings.into_iter().map(|finding| (source.clone(), finding)));
                 if let Some(rest) = rest {
                     view.written.add(Some(source), rest);
                 }
@@ -281,8 +281,8 @@ impl ManifestObject {
 }
 
 /// Sets the namespace of an object that names none.
-fn set_namespace(own: &mut String, namespace: &str) {
-    if own.is_empty() {
-        namespace.clone_into(own);
+fn set_namespace(written: &mut String, namespace: &str) {
+    if written.is_empty() {
+        namespace.clone_into(written);
     }
 }

@@ -94,8 +94,8 @@ impl Seen {
     /// Tells the user which workloads cannot be read, for commands without findings.
     pub fn note_unread(&mut self) {
         // Patches of kustomize have no pod spec.
-        for (source, found) in self.view.refused.iter().filter(|(_, found)| found.rule == FIELD_TYPE) {
-            progress::note(&format!("{source}: {}, {}: {}", found.object, found.field, found.message));
+        for (source, finding) in self.view.refused.iter().filter(|(_, finding)| finding.rule == FIELD_TYPE) {
+            progress::note(&format!("{source}: {}, {}: {}", finding.object, finding.field, finding.message));
             self.gaps.in_manifests = true;
         }
     }

@@ -33,8 +33,8 @@ struct SourceFile {
 
 impl Fixes {
     /// Returns the change that needs no decision. `None` if there is none, or if the file cannot be changed safely.
-    pub fn of(&mut self, Located { found, file, line, .. }: &Located<Finding>) -> Option<Value> {
-        let Finding { object, remedy, .. } = found;
+    pub fn of(&mut self, Located { item, file, line, .. }: &Located<Finding>) -> Option<Value> {
+        let Finding { object, remedy, .. } = item;
         let Remedy { rank: Rank::Certain, object: None, edits, .. } = remedy else { return None };
         let (file, line) = (file.as_ref().filter(|_| !edits.is_empty())?, (*line)?);
         let SourceFile { text: old, parts, .. } = self.source(file)?;

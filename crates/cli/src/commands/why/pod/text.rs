@@ -112,11 +112,11 @@ pub fn text(answer: &PodExplanation) -> Text {
 fn errors(text: &mut Text, answer: &PodExplanation) {
     let whom = if answer.object.kind != "Pod" && answer.is_refused_by_class() { "its pods" } else { "it" };
     let refuses = format!("The API server refuses {whom}:");
-    for (heading, found) in [(&*refuses, &answer.refused), ("It does not work:", &answer.problems)] {
-        if !found.is_empty() {
+    for (heading, findings) in [(&*refuses, &answer.refused), ("It does not work:", &answer.problems)] {
+        if !findings.is_empty() {
             text.styled("  ", BAD, heading);
         }
-        for Finding { field, message, remedy, .. } in found {
+        for Finding { field, message, remedy, .. } in findings {
             text.hanging("  - ", "    ", BAD, field, &format!(": {message}"));
             text.hanging("    ", "          ", BOLD, "help", &format!(": {}", remedy.text));
         }
