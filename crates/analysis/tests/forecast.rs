@@ -18,7 +18,7 @@ use winpool_core::plan::taints::Consent;
 use winpool_core::pod::PodProgress;
 
 use crate::common::any::{any_node, any_policy, any_pool_object};
-use crate::common::{assess, class, node, planned, pool_object, read, tainted, yaml};
+use crate::common::{assess, node, planned, pool_object, read, yaml};
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
     crate::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
@@ -82,23 +82,6 @@ const WIN_2019: &str = "{metadata: {labels: {node.kubernetes.io/windows-build: n
 fn an_empty_pool_labels_taints_and_makes_a_class_for_each_build() {
     let outcome = at_rest(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
     insta::assert_yaml_snapshot!(outcome.forecast);
-}
-
-#[test]
-fn a_converged_cluster_has_no_changes() {
-    let first = forecast(snapshot(&["{}"], &[("win", node("{}"))]));
-    let right =
-        Snapshot { nodes: first.nodes, classes: first.classes.into_values().collect(), ..snapshot(&["{}"], &[]) };
-    assert!(forecast(right).forecast.is_empty());
-}
-
-#[test]
-fn an_ignored_or_foreign_node_is_not_changed() {
-    let ignored = node("{metadata: {annotations: {winpool.dev/ignore: 'true'}}}");
-    let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
-    let outcome = at_rest(snapshot(&["spec: {runtimeClassDiscovery: Disabled}"], &[("a", ignored), ("b", other)]));
-    assert!(outcome.forecast.is_empty(), "{:#?}", outcome.forecast);
-    assert_eq!(outcome.forecast.summary.pools[0].node_count, 1);
 }
 
 /// The cluster with a Windows node and a Linux node, and this object.
@@ -347,16 +330,6 @@ fn of_the_kinds_that_cannot_be_listed_only_daemon_sets_hold_the_taint() {
 }
 
 #[test]
-fn a_retired_taint_is_replaced_in_one_change() {
-    let pool = "spec: {retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
-    let outcome = at_rest(snapshot(&[pool], &[("win", tainted(&["os=Win1809:NoSchedule", "gpu:NoSchedule"]))]));
-    assert_eq!(
-        lines(&outcome.forecast),
-        ["windows-2022 Create", "win taints: \"os=Win1809:NoSchedule\" -> \"os=windows:NoSchedule\""]
-    );
-}
-
-#[test]
 fn dry_run_writes_nothing_and_says_what_it_would() {
     let outcome = at_rest(snapshot(&["spec: {mode: DryRun}"], &[("win-2019", node(WIN_2019))]));
     assert!(outcome.forecast.is_empty());
@@ -381,41 +354,6 @@ fn deleting_a_pool_removes_its_marks_and_unused_classes() {
         ..snapshot(&[&deleted.to_string()], &[])
     });
     insta::assert_yaml_snapshot!(outcome.forecast);
-}
-
-#[test]
-fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
-    let older = "{metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}}";
-    let younger = "{spec: {taintPolicy: TaintOnly, taints: [{key: team, value: a, effect: NoSchedule}]}}";
-    let first = forecast(snapshot(&[younger], &[("win", node("{}"))]));
-    let outcome = at_rest(Snapshot {
-        nodes: first.nodes,
-        classes: first.classes.into_values().collect(),
-        ..snapshot(&[younger, older], &[])
-    });
-    assert_eq!(
-        lines(&outcome.forecast),
-        [
-            "windows-2022 Change",
-            "win taints: null -> \"os=windows:NoSchedule\"",
-            "win taints: \"team=a:NoSchedule\" -> null",
-        ]
-    );
-    let tolerations = outcome.classes["windows-2022"].scheduling.as_ref().unwrap().tolerations.as_ref().unwrap();
-    assert_eq!(tolerations.len(), 1, "what is no longer on any node is not tolerated in the end: {tolerations:?}");
-}
-
-#[test]
-fn a_class_with_another_handler_gets_its_scheduling_and_keeps_the_handler() {
-    let wanted =
-        "{spec: {runtimeClasses: [{name: own, version: '2022', handler: other}], runtimeClassDiscovery: Disabled}}";
-    let own = class(
-        "{metadata: {name: own, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: old, \
-         scheduling: {}}",
-    );
-    let outcome = at_rest(Snapshot { classes: vec![own], ..snapshot(&[wanted], &[]) });
-    assert_eq!(lines(&outcome.forecast), ["own Change"]);
-    assert_eq!(outcome.classes["own"].handler, "old");
 }
 
 #[test]

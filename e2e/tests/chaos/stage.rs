@@ -62,12 +62,8 @@ impl Stage {
 
     /// Starts an operator behind the proxy as a process, without leader election.
     pub async fn process(&self) -> Process {
-        self.process_with(&["--leader-election", "false"]).await
-    }
-
-    pub async fn process_with(&self, arguments: &[&str]) -> Process {
         let kubeconfig = self.proxy.kubeconfig(&self.harness.account.token(), NAMESPACE).unwrap();
-        start_winpool(&kubeconfig, arguments).await.unwrap()
+        start_winpool(&kubeconfig, &["--leader-election", "false"]).await.unwrap()
     }
 
     pub async fn join(&self, name: &str, version: &str) {
