@@ -99,9 +99,8 @@ impl Context {
 
     /// Records that a cache has received its first list.
     pub fn listed(&self, kind: &'static str) {
-        let remove =
-            |kinds: &mut Vec<_>| kinds.iter().position(|other| *other == kind).map(|place| kinds.remove(place));
-        self.unlisted.send_if_modified(|kinds| remove(kinds).is_some());
+        let place = |kinds: &Vec<_>| kinds.iter().position(|other| *other == kind);
+        self.unlisted.send_if_modified(|kinds| place(kinds).map(|place| kinds.remove(place)).is_some());
     }
 
     /// The pools as the cache shows them; all of them as deleted while winpool is being uninstalled.

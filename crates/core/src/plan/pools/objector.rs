@@ -75,8 +75,8 @@ impl DaemonSets {
     /// counts as gone from now on: nobody knows since when.
     pub(crate) fn recall(&mut self, name: &str, node_selector: &BTreeMap<String, String>, now: Instant) {
         self.sets.entry(name.into()).or_insert_with(|| {
-            let (system, node_selector) = (Some(System::Windows), node_selector.clone());
-            let placement = Arc::new(Placement { system, node_selector, ..Placement::default() });
+            let (node_selector, system) = (node_selector.clone(), Some(System::Windows));
+            let placement = Arc::new(Placement { node_selector, system, ..Placement::default() });
             (Objector { name: name.into(), placement, gone: Some(now), ..Objector::default() }, self.list)
         });
     }
