@@ -157,7 +157,8 @@ impl Component {
         self.origin()[0]
     }
 
-    /// The path of the binary: in the directory `KUBEBUILDER_ASSETS`, else in the cache, else built now.
+    /// The path of the binary: in the directory `KUBEBUILDER_ASSETS`, else where `setup-envtest use` keeps this version of Kubernetes,
+    /// else in the cache, else built now.
     ///
     /// `KUBEBUILDER_ASSETS` must have etcd and kube-apiserver; it seldom has the others, which are then built.
     pub async fn path(self) -> Result<PathBuf> {
@@ -174,7 +175,22 @@ impl Component {
                 return Err(Error::AssetMissing { path });
             }
         }
-        self.cached()
+        match self.of_envtest()? {
+            Some(path) if path.is_file() => Ok(path),
+            _ => self.cached(),
+        }
+    }
+
+    fn of_envtest(self) -> Result<Option<PathBuf>> {
+        if !matches!(self, Self::Etcd | Self::KubeApiserver | Self::Kubectl) {
+            return Ok(None);
+        }
+        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        let version = self.module()?.version_of(KUBERNETES)?.trim_start_matches('v');
+        let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+        let data = data.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
+        Ok(data
+            .map(|data| data.join(format!("kubebuilder-envtest/k8s/{version}-linux-{architecture}")).join(self.name())))
     }
 
     fn cached(self) -> Result<PathBuf> {
