@@ -241,7 +241,8 @@ const CONSTANT_FLAGS: &[&str] = &[
     // A loopback address may not stand in an Endpoints object.
     "--endpoint-reconciler-type=none",
     "--authorization-mode=Node,RBAC",
-    "--enable-admission-plugins=NodeRestriction",
+    // PodNodeSelector does nothing in a namespace without its annotation.
+    "--enable-admission-plugins=NodeRestriction,PodNodeSelector",
     "--allow-privileged=true",
     "--service-cluster-ip-range=10.0.0.0/24",
     "--service-account-issuer=https://kubernetes.default.svc",

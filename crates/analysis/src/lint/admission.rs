@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "pod-security-refused",
         Judgement(Error, Rejected),
-        Scope::AnyWindows,
+        Scope::Any,
         "securityContext",
         "the PodSecurity level that the namespace enforces forbids the pod, so the API server refuses it",
         "change these fields, or let the namespace enforce another level, with its label pod-security.kubernetes.io/enforce",

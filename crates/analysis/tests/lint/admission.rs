@@ -37,6 +37,9 @@ fn the_level_of_the_namespace_refuses_a_host_process_pod() {
     // A Windows pod is exempt from the checks of fields that Windows does not have, but not from this one.
     let plain = findings(&workload("Deployment", &windows(&json!({}))), &enforcing("restricted"));
     assert!(plain.iter().any(|found| found.message.ends_with(": runAsNonRoot != true")), "{plain:#?}");
+    // It refuses pods for any system.
+    let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "hostPID": true});
+    assert!(broken("Deployment", &linux, &enforcing("baseline")).contains(&"pod-security-refused".to_owned()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The rules of `winpool check`, compared with a real API server.
 
+mod admission;
 mod advise;
 /// The examples of the rules' own tests.
 #[path = "../../../../crates/analysis/tests/lint/examples.rs"]
@@ -9,7 +10,6 @@ mod example;
 #[expect(dead_code, reason = "the rules' own tests read the other fields")]
 mod example_remedies;
 mod generated;
-mod pod_security;
 mod refused;
 mod remedies;
 

@@ -19,7 +19,7 @@ const STATEFUL_SETS: Feature<'_> = Feature { name: "the validation of a Stateful
 
 /// The fields that the API server says are not for this system, names of credential specs, and its rules for
 /// host-process containers.
-fn refused(answer: &Answer) -> BTreeSet<String> {
+pub(super) fn refused(answer: &Answer) -> BTreeSet<String> {
     let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
     let known = causes.filter_map(|cause| {
         let (message, field) = (cause["message"].as_str()?, cause["field"].as_str()?);
