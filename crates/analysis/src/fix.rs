@@ -273,6 +273,7 @@ impl<'a> Changed<'a> {
         let (raw, metadata) = (&self.object["spec"], &self.object["metadata"]);
         let api_version = self.object["apiVersion"].as_str().unwrap_or_default();
         let Ok(pod) = PodSpec::deserialize(raw) else { return Vec::new() };
+        let pod = PodSpec { queue: self.workload.pod.queue.clone(), ..pod };
         let workload = WorkloadManifest { api_version, pod, raw, metadata, ..self.workload.clone() };
         let mut findings = check(&workload, facts);
         let landing = open.and_then(|open| check_landing(&workload, open));

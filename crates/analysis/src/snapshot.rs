@@ -76,7 +76,7 @@ fn kept_keys(view: &View, keys: &[String]) -> BTreeSet<String> {
     let mut specs = Vec::new();
     view.written.each(|_, workload| specs.push(workload.pod.clone()));
     let classes: Vec<Class> = view.class_fields().into_values().collect();
-    let mut kept = Asked::by(&specs).with_classes(&classes).into_keys();
+    let mut kept = Asked::by(&specs).with_classes(&classes).with_additions(&view.additions()).into_keys();
     let pools = view.guarded().into_iter().flatten().filter_map(|pool| pool.pool().ok());
     kept.extend(pools.flat_map(|pool| pool.spec.node_selector.keys().cloned()));
     kept.extend(SYSTEM_LABELS.iter().chain(&NODE_GROUPS).chain(&[names::POOL]).map(|key| (*key).to_owned()));

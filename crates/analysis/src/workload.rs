@@ -10,6 +10,7 @@ use winpool_core::api::{ObjectReference, names};
 
 use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::{Pod, PodSpec};
+use crate::view::QUEUE;
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -37,6 +38,8 @@ pub struct WorkloadManifest<'a> {
     pub pieces: &'a Value,
     /// `metadata` of the object.
     pub own_metadata: &'a Value,
+    /// The `volumeClaimTemplates` of a `StatefulSet`; `null` if there are none.
+    pub claims: &'a Value,
     /// True if the object has `spec.selector`.
     pub has_selector: bool,
     /// The kind and name of the object that controls this one.
@@ -113,6 +116,9 @@ impl<'a> WorkloadManifest<'a> {
         };
         let parent = path.rsplit_once('.').map_or(Some(object), |(parent, _)| at_path(object, parent));
         let metadata = parent.and_then(|parent| get(parent, &["metadata"])).unwrap_or(&Value::Null);
+        let of_job = &object["spec"]["jobTemplate"]["metadata"];
+        let queue = [&object["metadata"], of_job, metadata].into_iter().find_map(|own| own["labels"][QUEUE].as_str());
+        let pod = PodSpec { queue: queue.map(str::to_owned), ..pod };
         let owners = object["metadata"]["ownerReferences"].as_array();
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
         Ok(Some(Self {
@@ -126,6 +132,7 @@ impl<'a> WorkloadManifest<'a> {
             metadata,
             pieces: parent.map_or(&Value::Null, |parent| &parent[PIECES]),
             own_metadata: &object["metadata"],
+            claims: &object["spec"]["volumeClaimTemplates"],
             has_selector: get(object, &["spec", "selector"]).is_some(),
             controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
         }))

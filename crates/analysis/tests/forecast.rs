@@ -6,19 +6,20 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use winpool_analysis::explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast};
+use winpool_analysis::explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast, forecast_of};
 use winpool_analysis::explain::node::node_explanation;
 use winpool_analysis::explain::pod_count::PodCount;
 use winpool_analysis::explain::status::status;
+use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
-use winpool_analysis::view::{Known, after};
+use winpool_analysis::view::{Known, NODE_SELECTORS, View, Workload, after};
 use winpool_core::plan::pools::pool::policy_of;
 use winpool_core::plan::taints::Consent;
 use winpool_core::pod::PodProgress;
 
 use crate::common::any::{any_node, any_policy, any_pool_object};
-use crate::common::{assess, node, planned, pool_object, read, yaml};
+use crate::common::{assess, node, now, planned, pool_object, read, yaml};
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
     crate::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
@@ -385,4 +386,25 @@ proptest! {
         let again = forecast(Snapshot { nodes: first.nodes, classes, ..snapshot });
         prop_assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
     }
+}
+
+#[test]
+fn the_labels_that_a_namespace_selects_tell_nodes_apart() {
+    let labelled =
+        |team: &str| crate::seen(&node(&format!("{{metadata: {{name: win-{team}, labels: {{team: {team}}}}}}}")));
+    let set = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
+        "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "a:1"}]}}}});
+    let selector = BTreeMap::from([(NODE_SELECTORS[1].to_owned(), "team=b".to_owned())]);
+    let mut view = View { namespace_labels: BTreeMap::from([("shop".to_owned(), selector)]), ..View::default() };
+    for team in ["a", "b"] {
+        view.nodes.add(labelled(team));
+    }
+    view.pools.add((None, pool_object("{spec: {taintPolicy: TaintOnly}}").into()));
+    view.workloads
+        .of_kind(WorkloadKind::own("Deployment").unwrap())
+        .add(serde_json::from_value::<Workload>(set).unwrap());
+    let outcome = forecast_of(view, &Images::default(), now());
+    let workloads = &outcome.forecast.workloads;
+    assert_eq!(workloads.len(), 1, "{workloads:?}");
+    assert_eq!((workloads[0].nodes_now, workloads[0].nodes_after), (1, 0), "{workloads:?}");
 }

@@ -10,7 +10,7 @@ use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::remedy::Remedy;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{self, Workload};
+use winpool_analysis::view::{self, Additions, Workload};
 use winpool_core::pod::Class;
 
 use crate::cluster;
@@ -371,7 +371,7 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
                 nodes: machines.to_vec(),
                 classes: BTreeMap::new(),
                 images: &images,
-                namespaces: BTreeMap::new(),
+                additions: Additions::default(),
             },
         );
         (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy.map(|remedy| remedy.text))
@@ -496,4 +496,20 @@ fn a_daemon_set_that_prepares_new_nodes_is_not_told_to_wait_for_itself() {
     let key = "node.cloudprovider.kubernetes.io/uninitialized";
     insta::assert_snapshot!(remedy("DaemonSet", key), @r#"if this DaemonSet is what removes the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule: add the toleration {key: node.cloudprovider.kubernetes.io/uninitialized, operator: Equal, value: "true", effect: NoSchedule} in its template. Otherwise wait until win-1 has lost the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"#);
     assert_eq!(remedy("Deployment", key), format!("wait until win-1 has lost the taint {key}=true:NoSchedule"));
+}
+
+#[test]
+fn the_device_plugin_is_the_cause_where_a_node_has_none_of_its_resource() {
+    let on = |node: &str, number: &str| {
+        machine(node, "10.0.26100", &format!("{{status: {{allocatable: {{microsoft.com/directx: {number}}}}}}}"))
+    };
+    let pod = yaml::<Pod>(
+        "{metadata: {name: web}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, image: 'a:1', \
+          resources: {limits: {microsoft.com/directx: 2}}}]}}",
+    );
+    let remedy =
+        |number: &str| answer(&pod, &cluster(&[on("win-2025", number)], &BTreeMap::new())).remedy.unwrap().text;
+    let plugin = "see that the device plugin of microsoft.com/directx runs on the node, or do not request it";
+    assert!(remedy("'0'").contains(plugin), "{}", remedy("'0'"));
+    assert!(remedy("'1'").contains("request less of microsoft.com/directx"), "{}", remedy("'1'"));
 }

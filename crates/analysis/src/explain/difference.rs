@@ -78,7 +78,7 @@ impl<'a> Side<'a> {
         let cluster = forecast(snapshot.clone()).cluster(&there);
         let subjects = subjects(&snapshot, &started, &there);
         let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
-        let asked = asked.with_classes(cluster.classes.values());
+        let asked = asked.with_classes(cluster.classes.values()).with_additions(&cluster.additions);
         let groups = one_of_each(cluster.nodes.iter().map(|node| asked.group(node)));
         let cluster = cluster.with_one_of_each(&groups);
         let subjects = subjects.into_iter();

@@ -50,7 +50,8 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now:
     let unread = mem::take(&mut view.unread);
     let mut scenario = Scenario::new(&before, view, &assumed, images, now);
     let subjects = subjects(&scenario.now, &started, &scenario.present());
-    scenario.asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
+    let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
+    scenario.asked = asked.with_additions(scenario.additions());
     facts.group(&scenario.asked);
     let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
     let stages = scenario.stages();

@@ -1,10 +1,12 @@
-//! Rules about what the API server admits into a namespace.
+//! Rules about what the API server admits into a namespace, and Kueue from a queue.
 
-use crate::finding::Consequence::Rejected;
-use crate::finding::Severity::Error;
+use crate::finding::Consequence::{Note, Pending, Rejected};
+use crate::finding::Severity::{Error, Info};
 use crate::lint::Rule;
 use crate::lint::rule::{Hit, Judgement, Scope, Subject, own, rule};
+use crate::pod::Target;
 use crate::pod_security::ENFORCE;
+use crate::view::Queued;
 
 pub(super) const RULES: &[Rule] = &[
     rule(
@@ -12,8 +14,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Rejected),
         Scope::Any,
         "nodeSelector",
-        "the pod and its namespace select different nodes, so the API server refuses the pod: OpenShift and the admission plugin \
-     PodNodeSelector read the annotation node-selector of the namespace",
+        "the pod and its namespace, by the annotation node-selector of OpenShift or PodNodeSelector, select different nodes",
         "select the same nodes, or use a namespace that selects none",
         own(node_selector),
     ),
@@ -22,14 +23,40 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Rejected),
         Scope::Any,
         "securityContext",
-        "the PodSecurity level that the namespace enforces forbids the pod, so the API server refuses it",
+        "the PodSecurity level that the namespace enforces forbids the pod",
         "change these fields, or let the namespace enforce another level, with its label pod-security.kubernetes.io/enforce",
         own(pod_security),
+    ),
+    rule(
+        "queue-starts-none",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "tolerations",
+        "Kueue never starts the pods: no ResourceFlavor of their queue fits",
+        "tolerate its taints in the template, or name another queue",
+        own(|subject, hits| {
+            if let Some(Queued::Never(why)) = &subject.queued {
+                hits.push(Hit::at("tolerations").saying(format!("Kueue never starts the pods: {why}")));
+            }
+        }),
+    ),
+    rule(
+        "queue-unknown",
+        Judgement(Info, Note),
+        Scope::Any,
+        "nodeSelector",
+        "Kueue adds the labels and tolerations of a ResourceFlavor that winpool does not know",
+        "add the LocalQueue, its ClusterQueue and ResourceFlavors with -f",
+        own(|subject, hits| {
+            let why = subject.unknown_flavor().filter(|_| subject.target != Target::Linux);
+            hits.extend(why.map(|why| Hit::at("nodeSelector").saying(why.clone())));
+        }),
     ),
 ];
 
 fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (own, of_namespace) = (&subject.workload.pod.node_selector, subject.facts.node_selector_of(subject.workload));
+    let (own, of_namespace) =
+        (&subject.workload.pod.node_selector, subject.facts.additions.selector_of(subject.workload.namespace));
     for (key, value) in of_namespace.into_iter().flatten() {
         if let Some(own) = own.get(key).filter(|own| *own != value) {
             let namespace = subject.workload.namespace;

@@ -18,8 +18,8 @@ pub(super) const RULES: &[Rule] = &[rule(
     Judgement(Error, Fails),
     Scope::Windows,
     "nodeSelector",
-    "on EKS a pod gets no address unless nodeSelector, its own or that of its RuntimeClass, selects Windows: the webhook that \
-     requests one does not read the affinity",
+    "on EKS a pod gets no address unless nodeSelector, its own or that of its RuntimeClass, selects Windows; affinity does not \
+     count",
     "set nodeSelector kubernetes.io/os: windows",
     own(address),
 )];

@@ -37,7 +37,7 @@ use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
 use crate::verdict::{Asked, Group, one_of_each, settled};
-use crate::view::{Known, Node, SeenNode, View, after, lacks_handler, relabelled};
+use crate::view::{Additions, Known, Node, Queued, Related, SeenNode, View, after, lacks_handler, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -101,8 +101,10 @@ pub struct Facts {
     pod_security: BTreeMap<String, PodSecurity>,
     /// The labels of namespaces, as far as they are known.
     namespaces: Arc<BTreeMap<String, BTreeMap<String, String>>>,
-    /// What namespaces add to the `nodeSelector` of their pods.
-    node_selectors: BTreeMap<String, BTreeMap<String, String>>,
+    /// What is added to new pods.
+    pub(super) additions: Additions,
+    /// The objects that workloads refer to, as far as they are known.
+    pub(super) related: Arc<Related>,
     /// The tolerations that winpool adds to new pods, by workload; `None` if that is not known.
     added: Option<Arc<AddedTolerations>>,
     /// The builds to which no rule suggests to pin a pod.
@@ -183,7 +185,8 @@ impl Facts {
                 .filter_map(|(name, labels)| Some((name.clone(), PodSecurity::of(labels)?)))
                 .collect(),
             namespaces: Arc::new(view.namespace_labels.clone()),
-            node_selectors: view.namespace_selectors(),
+            additions: view.additions(),
+            related: Arc::clone(&view.related),
             taints_are_held: false,
             are_nodes_open: false,
             added: None,
@@ -245,11 +248,6 @@ impl Facts {
             && kinds.all(|kind| lacks_handler(kind.handlers.as_deref(), kind.runtime, &class.handler))
     }
 
-    /// Returns what its namespace adds to the `nodeSelector` of this workload's pods.
-    pub(super) fn node_selector_of(&self, workload: &WorkloadManifest<'_>) -> Option<&BTreeMap<String, String>> {
-        self.node_selectors.get(workload.namespace)
-    }
-
     /// Returns why the API server refuses pods like this one in their namespace, with the level that it enforces.
     pub(super) fn violations(&self, workload: &WorkloadManifest<'_>) -> Option<(&'static str, Vec<&'static str>)> {
         let enforced = self.pod_security.get(workload.namespace)?;
@@ -273,7 +271,7 @@ impl Facts {
             keys.push(key_of(workload));
             new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
         });
-        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)));
+        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)).with_additions(&self.additions));
         if !self.pools.is_empty() {
             let mut snapshot = Snapshot::without_workloads(view, now).enforced();
             snapshot.nodes.values_mut().for_each(label_build);
@@ -404,9 +402,29 @@ impl Facts {
         Target::of(self.guess(pod))
     }
 
+    /// Reads the objects that workloads refer to.
+    pub fn refer_to(&mut self, view: &View) {
+        self.additions = view.additions();
+        self.related = Arc::clone(&view.related);
+    }
+
+    /// Returns the pods of the workload with what their namespace and Kueue add, and what Kueue does with them if they are in a queue.
+    pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, Option<Queued>) {
+        let mut admitted = workload.pod.clone();
+        for (key, value) in self.additions.selector_of(workload.namespace).into_iter().flatten() {
+            admitted.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        let queued = self.additions.queued(workload.namespace, &workload.pod);
+        if let Some(Queued::With(flavor)) = &queued {
+            flavor.admit(&mut admitted);
+        }
+        (admitted, queued)
+    }
+
     /// Returns the system that the workload is for, also by the nodes on which its pods have started.
     pub fn guess_of(&self, workload: &WorkloadManifest<'_>) -> Option<Guess> {
-        system::or_by_history(self.guess(&workload.pod), self.started_on_windows(workload) == Some(true))
+        let (pod, _) = self.admitted(workload);
+        system::or_by_history(self.guess(&pod), self.started_on_windows(workload) == Some(true))
     }
 
     /// Returns true if containers of the workload have started, and only on Windows nodes; false if also on others; `None` if

@@ -6,6 +6,7 @@
 //! - `rule`: the types of rules; `field`: rules that test one field.
 //! - `wellformed`: objects that the API server refuses whatever their system.
 //! - `rejected`: fields that the API server refuses; `admission`: what it refuses in a namespace.
+//! - `storage`: file systems of volumes.
 //! - `unsupported`: fields that the API server accepts and Windows does not support.
 //! - `placement` and its submodules: scheduling, and images that start.
 //! - `linux`: Linux images and programs in pods for Windows; `cloud`: what holds in one cloud.
@@ -27,6 +28,7 @@ pub mod recommended;
 mod rejected;
 pub mod rule;
 pub mod rules;
+mod storage;
 mod survey;
 mod unsupported;
 pub mod wellformed;

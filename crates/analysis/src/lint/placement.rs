@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Toleration;
+use serde_json::Value;
 use winpool_core::api::{Effect, Taint, names};
 use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
 use winpool_core::windows::taint::SPELLINGS;
@@ -10,7 +11,7 @@ use winpool_core::windows::taint::SPELLINGS;
 use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::facts::untolerated;
-use crate::lint::field::cel_list;
+use crate::lint::field::{cel_list, volumes};
 use crate::lint::rejected;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
 use crate::pod::ClassExt;
@@ -157,8 +158,8 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Warning, Pending),
         Scope::UnknownSystem,
         "topologySpreadConstraints",
-        "a spread constraint counts Windows nodes, whose taints the pod does not tolerate, as nodes without pods, because \
-         nodeTaintsPolicy is Ignore by default: when every other node has maxSkew pods, the next pods stay Pending",
+        "a spread constraint counts Windows nodes, whose taints the pod does not tolerate, as empty, because nodeTaintsPolicy is \
+         Ignore by default: when every other node has maxSkew pods, the next stay Pending",
         "set nodeSelector kubernetes.io/os: linux",
         own(spread),
     ),
@@ -205,8 +206,8 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Warning, Note),
         Scope::Windows,
         "tolerations",
-        "winpool cannot tell which taints it tolerates: the operators Gt and Lt need the feature gate \
-         TaintTolerationComparisonOperators, which is alpha and off by default, and the API server refuses others",
+        "winpool cannot tell which taints it tolerates: Gt and Lt need the alpha feature gate TaintTolerationComparisonOperators, and \
+         the API server refuses other operators",
         "use the operator Equal or Exists",
         own(|subject, hits| {
             let is_known = |operator: &str| ["", "Equal", "Exists"].contains(&operator);
@@ -217,6 +218,12 @@ pub(super) const RULES: &[Rule] = &[
         }),
     ),
 ];
+
+/// True for a rule that compares the pod with nodes. What the pod says of its system by itself is the subject of others.
+pub(super) fn depends_on_nodes(rule: &Rule) -> bool {
+    let is_about_nodes = rule.scope != Scope::Any && (rule.verdict.1 != Note || rule.id == "toleration-unknown");
+    is_about_nodes && RULES.iter().chain(builds::RULES).any(|other| other.id == rule.id)
+}
 
 /// Returns the only sign that the pod is for Windows, if that is not certain.
 fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
@@ -323,7 +330,16 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     if is_open && may_be_sent_to_linux(subject) {
         let hit = Hit::at("nodeSelector").remedied_by(vec![Edit::select(names::OS, "linux")]);
-        hits.push(if facts.taints_are_held() {
+        let has_disk = |volume: &Value| !volume["persistentVolumeClaim"].is_null();
+        let is_stateful =
+            subject.workload.claims.is_array() || volumes(subject.workload.raw).any(|(_, volume)| has_disk(volume));
+        hits.push(if is_stateful {
+            hit.saying(
+                "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes, where its new \
+                 disks would be formatted as NTFS"
+                    .to_owned(),
+            )
+        } else if facts.taints_are_held() {
             hit.saying(
                 "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes: winpool \
                  holds its taint while DaemonSets here do not tolerate it"

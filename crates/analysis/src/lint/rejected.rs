@@ -40,10 +40,9 @@ const fn triggered(rule: Rule, trigger: Trigger, reason: &'static str) -> Rule {
 
 const NO_HOST_NAMESPACES: &str = "cannot be true for a Windows pod, which shares no namespace with its host";
 const USER_NAME: &str = "remove it: Windows has user names: use securityContext.windowsOptions.runAsUserName";
-const NO_GROUPS: &str = "remove it: Windows has no group IDs: set access control lists on the files";
+const NO_GROUPS: &str = "remove it: Windows has access control lists, not group IDs";
 const REMOVE: &str = "remove it: Windows has no equivalent";
-const NO_CAPABILITIES: &str =
-    "remove it: what a Windows container may do follows from its user, windowsOptions.runAsUserName";
+const NO_CAPABILITIES: &str = "remove it: on Windows the user decides, windowsOptions.runAsUserName";
 
 pub(super) const RULES: &[Rule] = &[
     triggered(

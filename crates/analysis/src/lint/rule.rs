@@ -9,6 +9,7 @@ use crate::lint::facts::Facts;
 use crate::lint::field::Trigger;
 use crate::pod::{PodSpec, Target};
 use crate::remedy::{Edit, Remedy};
+use crate::view::Queued;
 use crate::workload::WorkloadManifest;
 
 /// The severity and consequence of a rule.
@@ -151,7 +152,7 @@ pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
 }
 
 /// The input of a rule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Subject<'a> {
     pub workload: &'a WorkloadManifest<'a>,
     /// The pod spec of the workload.
@@ -160,8 +161,17 @@ pub struct Subject<'a> {
     pub class: Option<&'a Class>,
     /// The operating system that the workload is for.
     pub target: Target,
+    /// What Kueue does with its pods, if they are in a queue.
+    pub queued: Option<Queued>,
     /// The facts about the cluster.
     pub facts: &'a Facts,
+}
+
+impl Subject<'_> {
+    /// Returns why it is not known with which flavor Kueue starts the pods, if so.
+    pub(super) fn unknown_flavor(&self) -> Option<&String> {
+        self.queued.as_ref().and_then(Queued::unknown)
+    }
 }
 
 /// A place where a rule is broken.

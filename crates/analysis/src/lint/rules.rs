@@ -7,7 +7,7 @@ use crate::finding::{Consequence, Finding, Severity};
 use crate::lint::facts::Facts;
 use crate::lint::rule::{Hit, Scope, Subject, Test};
 use crate::lint::{
-    Rule, admission, cloud, gmsa, linux, objects, placement, recommended, rejected, unsupported, wellformed,
+    Rule, admission, cloud, gmsa, linux, objects, placement, recommended, rejected, storage, unsupported, wellformed,
 };
 use crate::pod::Target;
 use crate::workload::WorkloadManifest;
@@ -20,7 +20,7 @@ pub(crate) fn groups() -> [&'static [&'static [Rule]]; 9] {
         &[placement::images::RULES],
         &[wellformed::RULES, wellformed::TEMPLATES],
         &[rejected::RULES, admission::RULES],
-        &[unsupported::RULES, linux::PROGRAMS, cloud::RULES],
+        &[unsupported::RULES, storage::RULES, linux::PROGRAMS, cloud::RULES],
         &[recommended::RULES],
         &[gmsa::RULES],
         &[objects::SERVICES],
@@ -123,14 +123,14 @@ fn check_by(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
 ) -> Vec<Finding> {
-    let mut admitted = workload.pod.clone();
-    for (key, value) in facts.node_selector_of(workload).into_iter().flatten() {
-        admitted.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
-    }
-    let (pod, class) = (&admitted, facts.meant_class(&workload.pod));
-    let subject = Subject { workload, pod, class, target: Target::of(facts.guess_of(workload)), facts };
+    let ((admitted, queued), class) = (facts.admitted(workload), facts.meant_class(&workload.pod));
+    let target = Target::of(facts.guess_of(workload));
+    let subject = Subject { workload, pod: &admitted, class, target, queued, facts };
+    let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
     let mut findings = Vec::new();
-    for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {
+    for rule in
+        rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject) && is_known(rule))
+    {
         let hits = match rule.test {
             Test::Field(trigger) => trigger.hits(rule.field, workload.raw).map(Hit::at).collect(),
             Test::Own { find, .. } => {

@@ -31,8 +31,8 @@ const NON_ROOT_REMEDY: &str =
 /// The sources differ: impossible with Docker, possible with containerd.
 const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it reportedly works";
 const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
-const MODE: &str = "Windows has no file modes: every container of the pod can read the files";
-const MODE_REMEDY: &str = "remove it, and put containers that must not share files into separate pods";
+const MODE: &str = "Windows has no file modes: all containers can read the files";
+const MODE_REMEDY: &str = "remove it, or split the pod";
 /// 0644, the API server's default.
 const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
 

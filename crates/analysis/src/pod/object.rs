@@ -10,6 +10,8 @@ use winpool_core::plan::Now;
 use winpool_core::plan::pods::PodTable;
 use winpool_core::pod::{self as operator, PodProgress, PodStatus, StartStatus, WireMetadata, controlled_by, has_run};
 
+use crate::view::queue_of;
+
 use super::PodSpec;
 use super::error::{PodError, errors_of};
 
@@ -74,6 +76,7 @@ pub(crate) fn is_of_debugger(name: &str, node: &str) -> bool {
 
 impl From<WirePod> for Pod {
     fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
+        let spec = PodSpec { queue: queue_of(&metadata), ..spec };
         let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
         let ran_on = spec.node.clone().filter(|_| has_run(&status));
         let has_phase = status.phase.is_some();

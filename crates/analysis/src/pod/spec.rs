@@ -25,6 +25,8 @@ pub struct PodSpec {
     pub spreads_over_tainted_nodes: bool,
     /// `schedulerName`, if it is not the default scheduler.
     pub scheduler: Option<String>,
+    /// The `LocalQueue` of Kueue that the workload names in a label.
+    pub queue: Option<String>,
     /// Containers, init containers and ephemeral containers.
     pub containers: Vec<Container>,
 }
@@ -208,6 +210,7 @@ impl TryFrom<Value> for PodSpec {
             has_host_network: wire.host_network == Some(true),
             spreads_over_tainted_nodes: spreads.iter().flatten().any(WireSpread::counts_tainted_nodes),
             scheduler: wire.scheduler_name.filter(|name| !["", "default-scheduler"].contains(&name.as_str())),
+            queue: None,
             containers,
         })
     }

@@ -8,7 +8,7 @@ use crate::image::Images;
 use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::system::{self, or_by_history};
-use crate::view::Node;
+use crate::view::{Node, Queued};
 use crate::workload::or_default;
 
 use super::kubelet::kubelet_refuses;
@@ -47,6 +47,8 @@ pub struct AdmittedPod<'a> {
     pub images: &'a Images,
     /// What its namespace adds to its `nodeSelector`.
     pub of_namespace: Option<&'a BTreeMap<String, String>>,
+    /// What Kueue does with it, if it is in a queue.
+    pub queued: Option<Queued>,
 }
 
 impl<'a> AdmittedPod<'a> {
@@ -62,7 +64,8 @@ impl<'a> AdmittedPod<'a> {
             spec.terms.clear();
         }
         let namespace = or_default(&pod.namespace);
-        let of_namespace = cluster.namespaces.get(namespace).filter(|_| !pod.is_bound);
+        let of_namespace = cluster.additions.selector_of(namespace).filter(|_| !pod.is_bound);
+        let queued = cluster.additions.queued(namespace, &spec).filter(|_| !pod.is_bound);
         let differs = |(key, value): &(&String, &String)| spec.node_selector.get(*key).is_some_and(|own| own != *value);
         let by_namespace = of_namespace.into_iter().flatten().find(differs).map(|(key, value)| {
             let (name, key, value) = (namespace.to_owned(), key.clone(), value.clone());
@@ -70,6 +73,9 @@ impl<'a> AdmittedPod<'a> {
         });
         if by_namespace.is_none() {
             spec.node_selector.extend(of_namespace.cloned().unwrap_or_default());
+        }
+        if let Some(Queued::With(flavor)) = &queued {
+            flavor.admit(&mut spec);
         }
         let found = spec.runtime_class.as_ref().and_then(|name| cluster.classes.get_key_value(name));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
@@ -108,6 +114,7 @@ impl<'a> AdmittedPod<'a> {
             class: found,
             images: cluster.images,
             of_namespace,
+            queued,
         };
         (admitted, refused)
     }
@@ -120,8 +127,18 @@ impl<'a> AdmittedPod<'a> {
     pub fn obstacles(&self, machine: &Node) -> Vec<Obstacle> {
         match self.placed_by {
             PlacedBy::DaemonSet => self.daemon_set_obstacles(machine),
-            PlacedBy::Anyone | PlacedBy::DaemonSetBefore => obstacles(&self.spec, machine),
+            PlacedBy::Anyone | PlacedBy::DaemonSetBefore => {
+                let mut found = obstacles(&self.spec, machine);
+                // Its flavor may tolerate them.
+                found.retain(|obstacle| self.unknown_flavor().is_none() || !matches!(obstacle, Obstacle::Taint(_)));
+                found
+            }
         }
+    }
+
+    /// Returns why it is not known with which flavor Kueue starts it, if so.
+    fn unknown_flavor(&self) -> Option<&String> {
+        self.queued.as_ref().and_then(Queued::unknown)
     }
 
     pub fn on(&self, node: &Node) -> OnNode {
@@ -145,6 +162,14 @@ impl<'a> AdmittedPod<'a> {
     /// True if the pod starts on the node, false if it does not, and `None` if that is unknown; and the
     /// reasons.
     pub fn starts(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
+        match (self.starts_once_there(machine), self.unknown_flavor()) {
+            ((Some(false), why), _) => (Some(false), why),
+            (_, Some(unknown)) => (None, vec![unknown.clone()]),
+            (starts, None) => starts,
+        }
+    }
+
+    fn starts_once_there(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
         let no = |why: String| (Some(false), vec![why]);
         if let Some(why) = self.stays_pending(machine) {
             return no(why);

@@ -6,7 +6,7 @@ use winpool_core::pod::Class;
 
 use crate::image::Images;
 use crate::pod::Pod;
-use crate::view::Node;
+use crate::view::{Additions, Node};
 
 use super::Group;
 
@@ -16,8 +16,8 @@ pub struct Cluster<'a> {
     pub nodes: Vec<Node>,
     pub classes: BTreeMap<String, Class>,
     pub images: &'a Images,
-    /// What the API server adds to the `nodeSelector` of new pods, by namespace.
-    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// What is added to new pods.
+    pub additions: Additions,
 }
 
 impl Cluster<'_> {
@@ -37,7 +37,7 @@ impl Cluster<'_> {
     }
 
     fn with_nodes(&self, nodes: impl Iterator<Item = Node>) -> Self {
-        Self { nodes: nodes.collect(), classes: self.classes.clone(), namespaces: self.namespaces.clone(), ..*self }
+        Self { nodes: nodes.collect(), classes: self.classes.clone(), additions: self.additions.clone(), ..*self }
     }
 
     pub fn node(&self, name: &str) -> Option<&Node> {

@@ -7,7 +7,7 @@ use winpool_core::labels::Labels;
 use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS};
 
 use crate::pod::PodSpec;
-use crate::view::Node;
+use crate::view::{Additions, Node};
 
 pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -61,6 +61,12 @@ impl Asked {
     /// Adds what these RuntimeClasses select.
     pub fn with_classes<'c>(mut self, classes: impl IntoIterator<Item = &'c Class>) -> Self {
         self.keys.extend(classes.into_iter().flat_map(|class| class.selector.keys().cloned()));
+        self
+    }
+
+    /// Adds what is added to new pods.
+    pub fn with_additions(mut self, additions: &Additions) -> Self {
+        self.keys.extend(additions.keys());
         self
     }
 
@@ -154,7 +160,7 @@ mod tests {
             let pod = Pod { spec: spec(pod), ..Pod::default() };
             let asked = Asked::by([&pod.spec]);
             let images = Images::default();
-            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images, namespaces: BTreeMap::new() };
+            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images, additions: Additions::default() };
             let subject = Subject { pod: &pod, placed_by: PlacedBy::Anyone, history: History::default() };
             let verdict = Verdict::of(subject, &cluster);
             for (node, on) in cluster.nodes.iter().zip(&verdict.nodes) {

@@ -437,7 +437,8 @@ impl<'a> AdmittedPod<'a> {
             _ if obstacle.is_about_processor() => return None,
             Obstacle::Selector { key, .. }
                 if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key))
-                    || self.of_namespace.is_some_and(|selector| selector.contains_key(&key)) =>
+                    || self.of_namespace.is_some_and(|selector| selector.contains_key(&key))
+                    || self.queued.as_ref().is_some_and(|queued| queued.adds(&key)) =>
             {
                 return None;
             }

@@ -25,6 +25,7 @@ impl View {
             replace(self.workloads.of_kind(kind), workloads, key);
         }
         self.namespace_labels.extend(manifests.namespace_labels);
+        Arc::make_mut(&mut self.related).extend(Arc::unwrap_or_clone(manifests.related));
         let pods = if self.pods == Known::NotRead { manifests.pods } else { self.pods };
         let mut applied = Self {
             kubernetes: manifests.kubernetes.or(self.kubernetes),
@@ -33,6 +34,7 @@ impl View {
             classes: self.classes,
             workloads: self.workloads,
             namespace_labels: self.namespace_labels,
+            related: self.related,
             assign_class: self.assign_class,
             pods,
             ..manifests

@@ -1,10 +1,12 @@
 //! What winpool knows about a cluster when it answers: pure values, read from the API server or from manifests.
 
+mod additions;
 mod against;
 pub mod assume;
 mod known;
 mod node;
 mod reduced;
+mod related;
 mod source;
 mod started;
 mod workload;
@@ -27,13 +29,17 @@ use crate::kubernetes::KubernetesVersion;
 use crate::pod::{Pod, PodEvent};
 use crate::verdict::Cluster;
 
+pub use additions::{Additions, Queued};
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE, lacks_handler};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};
 pub use reduced::Reduced;
+pub(crate) use related::QUEUE;
+pub use related::{RELATED, Related, RelatedKind};
 pub use source::{Placed, Position};
 pub use started::Started;
 pub use workload::Workload;
+pub(crate) use workload::queue_of;
 pub use written::Written;
 
 /// The API group of `GMSACredentialSpec`.
@@ -78,6 +84,8 @@ pub struct View {
     pub namespace: Known<()>,
     /// The labels of namespaces, by name, as far as the question needs them, and the annotations with which they select nodes.
     pub namespace_labels: BTreeMap<String, BTreeMap<String, String>>,
+    /// The objects that workloads refer to, as far as they are known.
+    pub related: Arc<Related>,
     pub services: Known<Vec<Placed<Value>>>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Known<Vec<Placed<Value>>>,
@@ -122,8 +130,8 @@ impl View {
 
     /// Returns what new pods find.
     pub fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
-        let namespaces = self.namespace_selectors();
-        Cluster { nodes: self.hosts().unwrap_or_default(), classes: self.class_fields(), images, namespaces }
+        let additions = self.additions();
+        Cluster { nodes: self.hosts().unwrap_or_default(), classes: self.class_fields(), images, additions }
     }
 
     /// Returns the known RuntimeClasses, by name.
@@ -132,14 +140,9 @@ impl View {
         classes.map(|class| (class.name_any(), Class::from(&**class))).collect()
     }
 
-    /// Returns the labels that the API server adds to the `nodeSelector` of new pods, by namespace.
-    pub fn namespace_selectors(&self) -> BTreeMap<String, BTreeMap<String, String>> {
-        let selectors = self.namespace_labels.iter().map(|(name, labels)| {
-            let selected = NODE_SELECTORS.iter().filter_map(|key| labels.get(*key)).flat_map(|text| text.split(','));
-            let pairs = selected.filter_map(|pair| pair.split_once('='));
-            (name.clone(), pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
-        });
-        selectors.filter(|(_, selector): &(String, BTreeMap<_, _>)| !selector.is_empty()).collect()
+    /// Returns what is added to new pods before the scheduler sees them.
+    pub fn additions(&self) -> Additions {
+        Additions::of(self)
     }
 
     /// Returns the pools without their positions, if pools are known.

@@ -10,6 +10,8 @@ use crate::kinds::{TEMPLATE, WorkloadKind};
 use crate::pod::PodSpec;
 use crate::workload::{WorkloadManifest, is_ignored, or_default};
 
+use super::QUEUE;
+
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireWorkload")]
@@ -62,6 +64,7 @@ struct WireTemplate {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireJobTemplate {
+    metadata: Option<WireMetadata>,
     spec: WireWorkloadSpec,
 }
 
@@ -81,8 +84,15 @@ struct WireCondition {
 impl From<WireWorkload> for Workload {
     fn from(WireWorkload { mut metadata, spec, status }: WireWorkload) -> Self {
         let name = metadata.take_name();
-        let template = spec.template.or_else(|| spec.job_template?.spec.template).unwrap_or_default();
+        let mut of_job = None;
+        let template = spec.template.or_else(|| {
+            let job = spec.job_template?;
+            of_job = job.metadata;
+            job.spec.template
+        });
+        let template = template.unwrap_or_default();
         let of_pods = template.metadata.unwrap_or_default();
+        let queue = [Some(&metadata), of_job.as_ref(), Some(&of_pods)].into_iter().flatten().find_map(queue_of);
         let ended = |condition: &WireCondition| {
             matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
         };
@@ -96,10 +106,15 @@ impl From<WireWorkload> for Workload {
             uid: metadata.uid.unwrap_or_default(),
             replicas: spec.replicas.unwrap_or(1),
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
-            template: template.spec.unwrap_or_default(),
+            template: PodSpec { queue, ..template.spec.unwrap_or_default() },
             path: None,
         }
     }
+}
+
+/// Returns the `LocalQueue` of Kueue in the labels.
+pub(crate) fn queue_of(metadata: &WireMetadata) -> Option<String> {
+    metadata.labels.as_ref()?.get(QUEUE).cloned()
 }
 
 impl Workload {
@@ -147,6 +162,7 @@ impl Workload {
             metadata: &Value::Null,
             pieces: &Value::Null,
             own_metadata: &Value::Null,
+            claims: &Value::Null,
             has_selector: true,
             controller: None,
         }

@@ -10,6 +10,7 @@ mod images;
 mod linux;
 mod objects;
 mod placement;
+mod related;
 mod remedies;
 mod robustness;
 mod rules;

@@ -20,7 +20,7 @@ use super::{findings, workload};
 use crate::cluster;
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
-const ELSEWHERE: [&str; 27] = [
+const ELSEWHERE: [&str; 30] = [
     // On the nodes, or in another object.
     "secret-volume",
     "termination-grace-period",
@@ -38,6 +38,9 @@ const ELSEWHERE: [&str; 27] = [
     "namespace-selector-conflict",
     "pod-security-refused",
     "host-process-user",
+    "queue-starts-none",
+    "queue-unknown",
+    "volume-file-system",
     // In the image or its registry.
     "image-for-another-os",
     "image-without-variant",

@@ -41,7 +41,7 @@ fn every_rule_has_an_example() {
     let examples = examples();
     let elsewhere = super::placement::TESTED.into_iter().chain(super::images::TESTED).chain(super::objects::TESTED);
     let elsewhere = elsewhere.chain(super::wellformed::TESTED).chain(super::linux::TESTED);
-    let elsewhere = elsewhere.chain(super::gmsa::TESTED).chain(super::admission::TESTED);
+    let elsewhere = elsewhere.chain(super::gmsa::TESTED).chain(super::admission::TESTED).chain(super::related::TESTED);
     let tested: BTreeSet<&str> = examples.keys().map(String::as_str).chain(elsewhere).collect();
     let all: BTreeSet<&str> = rules().map(|rule| rule.id).collect();
     assert_eq!(all.difference(&tested).collect::<Vec<_>>(), [&""; 0], "add them to examples.yaml");

@@ -80,7 +80,8 @@ pub async fn run(Arguments { common, against, resolve, assume, .. }: Arguments) 
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let mut facts = Facts::with_planned_classes(&view);
-    facts.group(&Asked::by(templates(&view).map(|(_, workload)| &workload.template)));
+    let asked = Asked::by(templates(&view).map(|(_, workload)| &workload.template));
+    facts.group(&asked.with_additions(&view.additions()));
     let spread = spread_note(&view, &facts);
     facts.add_images(images);
     let image_notes = if resolve.is_wanted() { image_notes(&view, &facts) } else { Vec::new() };

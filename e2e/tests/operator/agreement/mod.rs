@@ -110,7 +110,7 @@ impl Stage {
             nodes: self.machines.clone(),
             classes: self.classes.clone(),
             images,
-            namespaces: BTreeMap::new(),
+            additions: view::Additions::default(),
         }
     }
 

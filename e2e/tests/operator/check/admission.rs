@@ -6,7 +6,11 @@ use std::sync::{Arc, LazyLock};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::PostParams;
+use kube::{Api, Client};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use winpool_analysis::finding::{Consequence, Finding};
 use winpool_analysis::image::Images;
 use winpool_analysis::kubernetes::KubernetesVersion;
@@ -16,8 +20,9 @@ use winpool_analysis::pod::{self, PodSpec};
 use winpool_analysis::verdict::{self, History, PlacedBy, Refused, Subject, Verdict};
 use winpool_analysis::view::{self, Known, SeenNode, View};
 use winpool_client::node::ListedNode;
-use winpool_e2e::prelude::*;
-use winpool_e2e::running_kubernetes;
+use winpool_e2e::machine::dice::Dice;
+use winpool_e2e::servers::lending::lend;
+use winpool_e2e::servers::version::running_kubernetes;
 
 use super::generated::{Fields, set};
 use super::refused::refused;

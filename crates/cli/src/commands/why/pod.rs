@@ -16,7 +16,8 @@ use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::wellformed::check_without_template;
 use winpool_analysis::lint::{
-    Facts, before_naming, check_errors, check_errors_of_existing, check_tolerations, check_warnings, to_create,
+    Facts, before_naming, check_errors, check_errors_of_existing, check_spread, check_tolerations, check_warnings,
+    to_create,
 };
 use winpool_analysis::pod::{Pod, PodSpec, daemon_set_node};
 use winpool_analysis::remedy::Remedy;
@@ -189,7 +190,7 @@ async fn live_workload(
         let api = api_of(client, Some(&around.namespace), &resource);
         let object: Option<Value> = live::get(kind.plural, &api, name).await?;
         if let Some(object) = object.map(|object| typed(object, &resource)) {
-            around.view.written.add(None, Reduced::from(object.clone()));
+            around.see(client, &object).await?;
             return Ok(Workload::read_all(kind, &object)?);
         }
     }
@@ -201,7 +202,7 @@ async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Res
     let (_, api) = resource(client, Some(&around.namespace), "", "Pod");
     let object: Option<Value> = live::get("pods", &api, name).await?;
     if let Some(object) = &object {
-        around.view.written.add(None, Reduced::from(object.clone()));
+        around.see(client, object).await?;
     }
     let mut pod = object.map(Pod::deserialize).transpose()?;
     add_errors_of_events(client, pod.as_mut_slice(), &mut around.lacks).await?;
@@ -284,6 +285,14 @@ impl Surroundings {
         Ok(Self { hosts, facts: Facts::of(&view), view, lacks, namespace, client })
     }
 
+    /// Adds a pod or workload of the cluster, and what it refers to.
+    async fn see(&mut self, client: &Client, found: &Value) -> Result<(), Error> {
+        self.view.written.add(None, Reduced::from(found.clone()));
+        view::add_related(client, Some(&self.namespace), &mut self.view).await?;
+        self.facts.refer_to(&self.view);
+        Ok(())
+    }
+
     /// Returns what pods find.
     fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
         Cluster { nodes: self.hosts.clone(), classes: self.facts.classes().clone(), ..self.view.cluster(images) }
@@ -335,6 +344,10 @@ impl Surroundings {
         let check = if exists { check_errors_of_existing } else { check_errors };
         let errors = check(&workload, &self.facts).into_iter();
         let warnings = check_warnings(&workload, &self.facts).into_iter();
+        // The scheduler finds no node for pods that nothing else keeps off.
+        if answer.remedy.is_none() && answer.waiting_pods > 0 {
+            answer.remedy = check_spread(&workload, &self.facts).map(|finding| finding.remedy);
+        }
         let note =
             |Finding { message, remedy, .. }: Finding| format!("winpool check warns: {message}; {}", remedy.text);
         self.lacks.notes.extend(warnings.map(note));

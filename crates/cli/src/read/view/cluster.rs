@@ -17,7 +17,7 @@ use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::gmsa;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::view::{
-    AssignClass, GMSA_GROUP, Known, NODE_SELECTORS, Placed, Reduced, SeenNode, View, Workload,
+    AssignClass, GMSA_GROUP, Known, NODE_SELECTORS, Placed, RELATED, Reduced, RelatedKind, SeenNode, View, Workload,
 };
 use winpool_client::error::{RequestError, in_time};
 use winpool_client::node::ListedNode;
@@ -72,6 +72,22 @@ pub async fn add_namespace(client: &Client, name: &str, view: &mut View) -> Resu
     Ok(())
 }
 
+/// Reads the objects that the workloads of the view refer to, in one namespace or in all. What the user may not list is not known.
+pub async fn add_related(client: &Client, namespace: Option<&str>, view: &mut View) -> Result<(), ReadError> {
+    let mentioned = RELATED.iter().filter(|related| view.written.mention(related.mention));
+    let found = Arc::make_mut(&mut view.related);
+    for &RelatedKind { api_version, kind, is_namespaced, .. } in mentioned {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api = api_of(client, namespace.filter(|_| is_namespaced), &resource);
+        match live::list(kind, &api, ListParams::default(), |object| found.add(kind, "", object)).await {
+            Ok(()) | Err(ReadError::Forbidden { .. } | ReadError::Failed { error: RequestError::Gone, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Reads only the pools.
 pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
     let reader = Reader::new(client);
@@ -99,6 +115,7 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     reader.surroundings(scope.version).await?;
     reader.add_builds_of_nodes();
     reader.written(scope.namespace).await?;
+    add_related(client, scope.namespace, &mut reader.view).await?;
     if scope.has_namespaces || scope.has_objects {
         reader.namespaces(scope.namespace, scope.has_namespaces).await?;
     }

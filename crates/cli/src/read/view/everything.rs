@@ -12,7 +12,7 @@ use winpool_analysis::view::{Known, Reduced, Workload};
 use crate::read::live::{self, ReadError, kubernetes_version};
 
 use super::assembled::assembled;
-use super::cluster::{Reader, api_of, counts, placed, resource, typed, unless_absent};
+use super::cluster::{Reader, add_related, api_of, counts, placed, resource, typed, unless_absent};
 use super::seen::Seen;
 
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.
@@ -51,6 +51,7 @@ pub async fn everything(
         reader.namespaces(None, true).await?;
     }
     reader.credential_specs().await?;
+    add_related(client, None, &mut reader.view).await?;
     reader.assign_class().await;
     reader.view.sort();
     Ok(reader.done())

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::marker::PhantomData;
 use std::mem;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Deserialize;
@@ -14,7 +15,7 @@ use winpool_analysis::kinds::{WorkloadKind, is_own};
 use winpool_analysis::lint::wellformed::{check_malformed, check_old_class, check_without_template};
 use winpool_analysis::pod::{Pod, PodEvent};
 use winpool_analysis::snapshot;
-use winpool_analysis::view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload};
+use winpool_analysis::view::{GMSA_GROUP, Known, Position, Reduced, Related, SeenNode, View, Workload};
 use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::api::{ObjectReference, names};
 use winpool_core::plan::pools::pool::GuardedPool;
@@ -78,6 +79,8 @@ enum ManifestObject {
     Refused(Vec<Finding>, Option<Reduced>),
     /// A namespace. Its labels say whose its workloads are; no rule checks it.
     Namespace(Value),
+    /// An object that workloads refer to, with its kind. No rule checks it.
+    Related(Value, String),
     /// A role or a binding, with its kind. No rule checks it.
     Permission(Value, String),
     Skipped(String),
@@ -130,6 +133,8 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
         ManifestObject::CredentialSpec(manifest.value)
     } else if manifest.is("", "Namespace") {
         ManifestObject::Namespace(manifest.value)
+    } else if Related::keeps(manifest.group(), &manifest.kind) {
+        ManifestObject::Related(manifest.value, manifest.kind)
     } else if manifest.group() == RBAC {
         ManifestObject::Permission(manifest.value, manifest.kind)
     } else {
@@ -159,6 +164,8 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         ManifestObject::Template(manifest.value)
     } else if manifest.is("", "Namespace") {
         ManifestObject::Namespace(manifest.value)
+    } else if Related::keeps(manifest.group(), &manifest.kind) {
+        ManifestObject::Related(manifest.value, manifest.kind)
     } else {
         let workload = if is_written { None } else { unread(&mut manifest) };
         return Ok(of_cluster(manifest)?.or(workload));
@@ -269,6 +276,10 @@ impl ManifestObject {
             Self::Namespace(namespace) => {
                 *view.skipped.entry("Namespace".to_owned()).or_default() += 1;
                 view.namespace_labels.extend(labels(&namespace));
+            }
+            Self::Related(object, kind) => {
+                Arc::make_mut(&mut view.related).add(&kind, namespace, object);
+                *view.skipped.entry(kind).or_default() += 1;
             }
             Self::Permission(object, kind) => {
                 *view.skipped.entry(kind).or_default() += 1;

@@ -21,8 +21,8 @@ use crate::print::progress;
 
 pub use autoscalers::read as autoscalers;
 pub use cluster::{
-    RulesScope, add_namespace, api_of, decisions, placement, pools, resource, resource_of, rules, state, surroundings,
-    typed,
+    RulesScope, add_namespace, add_related, api_of, decisions, placement, pools, resource, resource_of, rules, state,
+    surroundings, typed,
 };
 pub use event::pod_event;
 pub use everything::everything;

@@ -1,0 +1,141 @@
+//! What is added to new pods before the scheduler sees them: the node selectors of namespaces, and flavors of Kueue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Toleration;
+use serde::Deserialize;
+use serde_json::Value;
+use winpool_core::api::{Effect, Taint};
+use winpool_core::pod::tolerate;
+use winpool_core::words::joined;
+
+use crate::pod::PodSpec;
+
+use super::{NODE_SELECTORS, Related, View};
+
+/// What is added to new pods, by their namespace and queue.
+#[derive(Clone, Debug, Default)]
+pub struct Additions {
+    selectors: BTreeMap<String, BTreeMap<String, String>>,
+    related: Arc<Related>,
+}
+
+/// What Kueue does with the pods of a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Queued {
+    /// It starts them with the labels and tolerations of this flavor.
+    With(Flavor),
+    /// It never starts them, for these reasons.
+    Never(String),
+    /// It is not known with which flavor it starts them, for this reason.
+    Unknown(String),
+}
+
+impl Queued {
+    /// Returns why it is not known with which flavor Kueue starts the pods, if so.
+    pub fn unknown(&self) -> Option<&String> {
+        if let Self::Unknown(why) = self { Some(why) } else { None }
+    }
+
+    /// True if the label is one of the flavor.
+    pub fn adds(&self, key: &str) -> bool {
+        matches!(self, Self::With(flavor) if flavor.node_labels.contains_key(key))
+    }
+}
+
+/// A `ResourceFlavor` of Kueue.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Flavor {
+    node_labels: BTreeMap<String, String>,
+    node_taints: Vec<Taint>,
+    tolerations: Vec<Toleration>,
+}
+
+impl Additions {
+    pub(super) fn of(view: &View) -> Self {
+        let selectors = view.namespace_labels.iter().map(|(name, labels)| {
+            let selected = NODE_SELECTORS.iter().filter_map(|key| labels.get(*key)).flat_map(|text| text.split(','));
+            let pairs = selected.filter_map(|pair| pair.split_once('='));
+            (name.clone(), pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
+        });
+        let selectors = selectors.filter(|(_, selector): &(String, BTreeMap<_, _>)| !selector.is_empty());
+        Self { selectors: selectors.collect(), related: Arc::clone(&view.related) }
+    }
+
+    /// Returns the labels that the API server adds to the `nodeSelector` of new pods in this namespace.
+    pub fn selector_of(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
+        self.selectors.get(namespace)
+    }
+
+    /// Returns the keys of all labels that may be added.
+    pub fn keys(&self) -> impl Iterator<Item = String> {
+        let of_flavors = self.related.all("ResourceFlavor").map(|flavor| &flavor["spec"]["nodeLabels"]);
+        let of_flavors = of_flavors.filter_map(Value::as_object).flat_map(|labels| labels.keys().cloned());
+        self.selectors.values().flat_map(|selector| selector.keys().cloned()).chain(of_flavors)
+    }
+
+    /// Returns what Kueue does with pods of this template; `None` if they are in no queue. It reads the template alone, without the
+    /// tolerations of a RuntimeClass (kubernetes-sigs/kueue#14770).
+    pub fn queued(&self, namespace: &str, template: &PodSpec) -> Option<Queued> {
+        let queue = template.queue.as_deref()?;
+        Some(self.flavor(namespace, queue, template).unwrap_or_else(|missing| {
+            Queued::Unknown(format!(
+                "Kueue adds the labels and tolerations of a ResourceFlavor to pods of LocalQueue {queue}, and winpool does not know {missing}"
+            ))
+        }))
+    }
+
+    fn flavor(&self, namespace: &str, queue: &str, template: &PodSpec) -> Result<Queued, String> {
+        let find = |kind: &str, namespace: &str, name: &str| {
+            let found = self.related.get(kind, namespace, name).map(|object| &object["spec"]);
+            found.ok_or_else(|| if namespace.is_empty() { format!("{kind} {name}") } else { format!("this {kind}") })
+        };
+        let cluster_queue = find("LocalQueue", namespace, queue)?["clusterQueue"].as_str().unwrap_or_default();
+        let groups =
+            find("ClusterQueue", "", cluster_queue)?["resourceGroups"].as_array().map_or(&[][..], Vec::as_slice);
+        let [group] = groups else {
+            return Err(format!("which resource groups of ClusterQueue {cluster_queue} count"));
+        };
+        let names = group["flavors"].as_array().into_iter().flatten().filter_map(|flavor| flavor["name"].as_str());
+        let (mut fitting, mut reasons) = (Vec::new(), Vec::new());
+        for name in names {
+            let spec = find("ResourceFlavor", "", name)?;
+            let flavor = Flavor::deserialize(spec).map_err(|error| format!("ResourceFlavor {name}: {error}"))?;
+            match flavor.lacked_by(template) {
+                Some(reason) => reasons.push(format!("ResourceFlavor {name} {reason}")),
+                None => fitting.push((name, flavor)),
+            }
+        }
+        match fitting.as_slice() {
+            [] => Ok(Queued::Never(reasons.join("; "))),
+            [(_, flavor)] => Ok(Queued::With(flavor.clone())),
+            several => Err(format!("which one: {}", joined(several.iter().map(|(name, _)| name)))),
+        }
+    }
+}
+
+impl Flavor {
+    /// Returns why Kueue does not use the flavor for pods of this template.
+    fn lacked_by(&self, template: &PodSpec) -> Option<String> {
+        let differs = |(key, value): &(&String, &String)| template.selected(key).is_some_and(|own| own != *value);
+        if let Some((key, value)) = self.node_labels.iter().find(differs) {
+            return Some(format!("is for nodes with {key}={value}"));
+        }
+        let tolerations: Vec<Toleration> = template.tolerations.iter().chain(&self.tolerations).cloned().collect();
+        let keeps_off = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule && !tolerate(&tolerations, taint);
+        let taint = self.node_taints.iter().find(keeps_off)?;
+        Some(format!(
+            "has the taint {taint}, which the template does not tolerate; Kueue ignores the tolerations of a RuntimeClass"
+        ))
+    }
+
+    /// Adds the labels and tolerations to a pod.
+    pub fn admit(&self, spec: &mut PodSpec) {
+        for (key, value) in &self.node_labels {
+            spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        spec.tolerations.extend(self.tolerations.iter().cloned());
+    }
+}

@@ -1,0 +1,77 @@
+//! Objects that workloads refer to by name.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::kinds::group_of;
+use crate::workload::get;
+
+/// A kind of objects that workloads refer to.
+#[derive(Clone, Copy, Debug)]
+pub struct RelatedKind {
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub is_namespaced: bool,
+    /// A text that is in each workload which refers to one, perhaps through others.
+    pub mention: &'static str,
+}
+
+/// Claims with their `StorageClass`, and the queues of Kueue with their flavors, in the versions that a cluster may serve.
+pub const RELATED: [RelatedKind; 8] = [
+    related("v1", "PersistentVolumeClaim", true, "\"persistentVolumeClaim\""),
+    // Also of `volumeClaimTemplates` and of `ephemeral.volumeClaimTemplate`.
+    related("storage.k8s.io/v1", "StorageClass", false, "olumeClaim"),
+    related("kueue.x-k8s.io/v1beta1", "LocalQueue", true, QUEUE),
+    related("kueue.x-k8s.io/v1beta1", "ClusterQueue", false, QUEUE),
+    related("kueue.x-k8s.io/v1beta1", "ResourceFlavor", false, QUEUE),
+    related("kueue.x-k8s.io/v1beta2", "LocalQueue", true, QUEUE),
+    related("kueue.x-k8s.io/v1beta2", "ClusterQueue", false, QUEUE),
+    related("kueue.x-k8s.io/v1beta2", "ResourceFlavor", false, QUEUE),
+];
+
+/// The label with the `LocalQueue` of a workload.
+pub(crate) const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+const fn related(
+    api_version: &'static str,
+    kind: &'static str,
+    is_namespaced: bool,
+    mention: &'static str,
+) -> RelatedKind {
+    RelatedKind { api_version, kind, is_namespaced, mention }
+}
+
+/// The known objects of these kinds. One that is missing is not known.
+#[derive(Clone, Debug, Default)]
+pub struct Related(BTreeMap<(String, String, String), Value>);
+
+impl Related {
+    /// True if objects of this kind are kept.
+    pub fn keeps(group: &str, kind: &str) -> bool {
+        RELATED.iter().any(|related| related.kind == kind && group_of(related.api_version) == group)
+    }
+
+    /// Adds an object of this kind. One that names no namespace, and needs one, is in this one.
+    pub fn add(&mut self, kind: &str, namespace: &str, object: Value) {
+        let is_namespaced = RELATED.iter().any(|related| related.kind == kind && related.is_namespaced);
+        let own = get(&object, &["metadata", "namespace"]).and_then(Value::as_str).unwrap_or(namespace);
+        let namespace = if is_namespaced { own } else { "" };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        self.0.insert((kind.to_owned(), namespace.to_owned(), name.to_owned()), object);
+    }
+
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Returns the object with this name. An object without a namespace has an empty one.
+    pub(crate) fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        self.0.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Returns all objects of this kind.
+    pub(crate) fn all(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.0.iter().filter(move |((of, ..), _)| of == kind).map(|(_, object)| object)
+    }
+}
