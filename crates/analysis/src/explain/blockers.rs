@@ -24,7 +24,7 @@ use crate::pod::{ClassExt, Target, isolation_with, path_of};
 use crate::remedy::{Edit, Remedy};
 use crate::workload::WorkloadManifest;
 
-pub use departure::{Departure, Evidence, departure, evidence, unknown};
+pub use departure::{Evidence, departure, evidence, unknown};
 pub use group::{Group, group};
 
 /// The kind of field that pins a workload or a pool.

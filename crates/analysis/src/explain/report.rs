@@ -39,7 +39,7 @@ pub use pages::{fleet_html, html};
 pub use progress::{Earlier, NumberChange, Progress};
 pub use taints::WaitingTaint;
 pub use versions::{PoolNodes, SupportDay, VendorDays, VersionNodes};
-pub use workloads::{MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads};
+pub use workloads::{MovableWorkload, UnclearWorkload, VersionWorkloads};
 
 /// Windows in a cluster at one moment. An absent part is not known; `unknown` has the reasons.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

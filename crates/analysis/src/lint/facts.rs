@@ -23,10 +23,9 @@ use winpool_core::plan::nodes::numbers::NodeSummary;
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, PoolSpec};
 use winpool_core::plan::taints::Consent;
 use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance};
+use winpool_core::windows::Build;
 use winpool_core::windows::builds::{self, by_version};
-use winpool_core::windows::compatibility::WindowsHost;
 use winpool_core::windows::container_runtime::RuntimeName;
-use winpool_core::windows::{Build, ContainerRuntime};
 
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
@@ -37,7 +36,7 @@ use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
 use crate::verdict::{Asked, Group, one_of_each, settled};
-use crate::view::{Additions, Known, Node, Queued, Related, SeenNode, View, after, lacks_handler, relabelled};
+use crate::view::{Additions, Known, Node, Queued, Related, SeenNode, View, after, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -49,24 +48,63 @@ fn key_of(workload: &WorkloadManifest<'_>) -> String {
     format!("{} {}", workload.object(), workload.path)
 }
 
-/// A Windows node.
+/// A Windows node, and others that are like it.
 #[derive(Clone, Debug)]
 struct WindowsNode {
-    name: String,
-    labels: Labels,
-    /// Its version and container runtime, if the version is known.
+    /// The node without what passes by itself.
+    there: Node,
+    /// What decides which images it runs, if its version is known.
     host: Option<Host>,
     /// The number of nodes that are like it.
     number: usize,
+    /// The taints that keep off pods for Windows once the operator has changed the node, and pools in dry run too.
+    finished: BTreeSet<Taint>,
+    /// The taints that keep off other pods: in manifests also those that the operator adds.
+    barrier: BTreeSet<Taint>,
+    /// The same if the operator holds every taint to which a `DaemonSet` may object.
+    while_held: BTreeSet<Taint>,
+    /// How its pool adds taints, or the pool in dry run if no other selects it.
+    treatment: Option<Treatment>,
 }
 
 impl WindowsNode {
+    /// Returns a node of the view. `is_settled` is true for a pool with a status, and for none in a live cluster: then the taints of its nodes are
+    /// those that winpool has added so far.
+    fn of(seen: &SeenNode, policy: &Policy, is_settled: impl Fn(Option<&Pool>) -> bool) -> Self {
+        let mut node = seen.object.node.clone();
+        label_build(&mut node);
+        let there = settled(&seen.host().as_read(&node));
+        let changed = |consent| keeping_off(after(&node, &assess(&node, policy, consent).plan).taints.taints());
+        let owner = policy.owner(&node.labels).map(|entry| &*entry.pool);
+        let mut finished = changed(Consent::Given);
+        let [barrier, while_held] = match is_settled(owner) {
+            true => [(); 2].map(|()| keeping_off(&there.taints)),
+            false => [finished.clone(), changed(Consent::Withheld)],
+        };
+        let preview = policy.previews(&node.labels).next().map(|pool| &**pool);
+        if let Some(pool) = preview {
+            let added = assess_as(&node, Some(pool), policy, Consent::Given).plan.taints.map(|change| change.added);
+            finished.extend(keeping_off(&added.unwrap_or_default()));
+        }
+        let treatment = owner.or(preview).map(Treatment::of);
+        Self { host: there.host(), there, number: 1, finished, barrier, while_held, treatment }
+    }
+
     /// True if the pod selects the node, or its author has put it there.
     fn is_for(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
         match &pod.node {
-            Some(name) => self.name == *name,
-            None => selects(pod, class, &self.labels),
+            Some(name) => self.there.name == *name,
+            None => selects(pod, class, &self.there.labels),
         }
+    }
+
+    /// Returns what decides which images it runs, once for each node that is like it.
+    fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.host.iter().flat_map(|host| repeat_n(host, self.number))
+    }
+
+    fn build(&self) -> Option<Build> {
+        self.there.version.map(|version| version.build)
     }
 }
 
@@ -82,7 +120,7 @@ pub struct Facts {
     existing: Known<()>,
     pools: Vec<Arc<Pool>>,
     /// The Windows nodes.
-    nodes: Known<BTreeMap<NodeKind, Vec<WindowsNode>>>,
+    nodes: Known<Vec<WindowsNode>>,
     /// The other nodes.
     other_nodes: Vec<Node>,
     /// The classes among them that do not exist yet, with the pool that creates each.
@@ -123,44 +161,31 @@ impl Facts {
     /// Returns the facts of a view with the RuntimeClasses that the pools will create, also those of pools in dry run. Pools that
     /// are not valid are left out.
     pub fn of(view: &View) -> Self {
-        let facts = Self::read(view);
+        let facts = Self::read(view, view.classes.map(|_| ()));
         let is_certain = facts.existing.is_complete() && !facts.knows_nodes();
         if is_certain { facts } else { facts.with_classes_of_pools(view) }
     }
 
     /// Returns the same as if the pools had created these RuntimeClasses.
     pub fn with_planned_classes(view: &View) -> Self {
-        let facts = Self { existing: Known::NotRead, ..Self::read(view) }.with_classes_of_pools(view);
+        let facts = Self::read(view, Known::NotRead).with_classes_of_pools(view);
         Self { in_dry_run: BTreeMap::new(), ..facts }
     }
 
-    fn read(view: &View) -> Self {
+    fn read(view: &View, existing: Known<()>) -> Self {
         let pools = view.guarded().into_iter().flatten().filter_map(|pool| Some((pool, Arc::new(pool.read().ok()?))));
         let (reported, pools): (Vec<_>, Vec<_>) = pools.map(|(pool, read)| (pool.status.is_some(), read)).unzip();
-        let is_reported =
-            |pool: &Pool| pools.iter().zip(&reported).any(|(one, is)| *is && one.spec.name == pool.spec.name);
+        let reported: BTreeSet<_> =
+            pools.iter().zip(reported).filter(|(_, is)| *is).map(|(pool, _)| pool.spec.name.clone()).collect();
+        let is_live = existing.is_complete() || existing.is_forbidden();
+        let is_settled = |pool: Option<&Pool>| is_live || pool.is_some_and(|pool| reported.contains(&pool.spec.name));
         let policy = policy_of_pools(&pools);
-        let mut other_nodes = Vec::new();
+        let is_windows = |seen: &&SeenNode| seen.object.node.is_windows();
         let nodes = view.nodes.map(|nodes| {
-            let mut kinds: BTreeMap<NodeKind, Vec<_>> = BTreeMap::new();
-            for SeenNode { object, handlers, .. } in nodes {
-                let mut node = object.node.clone();
-                if !node.is_windows() {
-                    other_nodes.push(settled(&Node::of(&object.name, &node)));
-                    continue;
-                }
-                label_build(&mut node);
-                let kind = NodeKind { handlers: handlers.clone(), ..NodeKind::of(&node, &policy, is_reported) };
-                let host = Node::of(&object.name, &node).host();
-                kinds.entry(kind).or_default().push(WindowsNode {
-                    name: object.name.to_string(),
-                    labels: node.labels,
-                    host,
-                    number: 1,
-                });
-            }
-            kinds
+            nodes.iter().filter(is_windows).map(|seen| WindowsNode::of(seen, &policy, is_settled)).collect()
         });
+        let all = view.nodes.known().into_iter().flatten();
+        let other_nodes = all.filter(|seen| !is_windows(seen)).map(|seen| settled(&seen.host())).collect();
         let classes = || view.classes.known().into_iter().flatten();
         let enforced = view.namespace_labels.iter();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
@@ -170,7 +195,7 @@ impl Facts {
             kubernetes: view.kubernetes,
             classes: view.class_fields(),
             owners: classes().map(|class| (class.name_any(), owner(class).map(str::to_owned))).collect(),
-            existing: view.classes.map(|_| ()),
+            existing,
             nodes,
             other_nodes,
             on_windows: Arc::new(started.on_windows()),
@@ -207,7 +232,7 @@ impl Facts {
                 }
                 builds => builds,
             };
-            let tolerate = self.kinds().flat_map(|(kind, _)| kind.taints.iter().cloned()).collect();
+            let tolerate = self.windows().flat_map(|node| keeping_off(&node.there.taints)).collect();
             let seen = NodeSummary { builds, tolerate, ..NodeSummary::default() };
             let plan = plan_classes(pool, &policy, &|_| seen.clone(), objects, &|_| true);
             for class in plan.classes.into_iter().map(|class| class.desired) {
@@ -225,27 +250,21 @@ impl Facts {
         self
     }
 
-    /// Returns the kinds of the Windows nodes that are known, each with its nodes.
-    fn kinds(&self) -> impl Iterator<Item = (&NodeKind, &Vec<WindowsNode>)> {
-        self.nodes.known().into_iter().flatten()
-    }
-
     /// Returns the Windows nodes that are known.
     fn windows(&self) -> impl Iterator<Item = &WindowsNode> {
-        self.kinds().flat_map(|(_, nodes)| nodes)
+        self.nodes.known().into_iter().flatten()
     }
 
     /// True if a Windows node that the pod selects reports a container runtime other than containerd.
     pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
-        self.kinds_of(pod, class)
-            .any(|kind| kind.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
+        self.selected(pod, class)
+            .any(|node| node.there.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
     }
 
     /// True if the pod selects nodes that are known, and none of them has the runtime handler of its class.
     pub(super) fn lacks_handler(&self, pod: &PodSpec, class: &Class) -> bool {
-        let mut kinds = self.kinds_of(pod, Some(class)).peekable();
-        kinds.peek().is_some()
-            && kinds.all(|kind| lacks_handler(kind.handlers.as_deref(), kind.runtime, &class.handler))
+        let mut nodes = self.selected(pod, Some(class)).peekable();
+        nodes.peek().is_some() && nodes.all(|node| node.there.lacks_handler(&class.handler))
     }
 
     /// Returns why the API server refuses pods like this one in their namespace, with the level that it enforces.
@@ -283,8 +302,11 @@ impl Facts {
     /// Keeps one node of those that pods cannot tell apart if they ask this. Rules are then asked about no other pods.
     pub fn group(&mut self, asked: &Asked) {
         let asked = asked.clone().with_classes(self.classes.values());
-        for nodes in self.nodes.known_mut().into_iter().flat_map(BTreeMap::values_mut) {
-            let alike = nodes.iter().map(|node| format!("{:?}", (asked.of(&node.name, &node.labels), &node.host)));
+        if let Some(nodes) = self.nodes.known_mut() {
+            let alike = nodes.iter().map(|node| {
+                let WindowsNode { there, finished, barrier, while_held, treatment, .. } = node;
+                (asked.group(there), finished, barrier, while_held, treatment)
+            });
             let groups = one_of_each(alike);
             let one = |group: Group| Some(WindowsNode { number: group.nodes, ..nodes.get(group.index)?.clone() });
             *nodes = groups.into_iter().filter_map(one).collect();
@@ -305,34 +327,22 @@ impl Facts {
 
     /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.windows().filter_map(|node| Some(repeat_n(node.host.as_ref()?, node.number))).flatten()
+        self.windows().flat_map(WindowsNode::hosts)
     }
 
     /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
     /// tolerates the taints of none of them, returns the nodes that match by labels, because another rule reports the
     /// taints.
     pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>, tolerations: &[Toleration]) -> Vec<&Host> {
-        let is_open = |kind: &NodeKind| untolerated(tolerations, &kind.taints).is_empty();
-        let hosts = self.kinds().flat_map(|(kind, nodes)| {
-            let selected = nodes.iter().filter(|node| node.is_for(pod, class));
-            let hosts = selected.filter_map(|node| Some(repeat_n(node.host.as_ref()?, node.number))).flatten();
-            hosts.map(move |host| (is_open(kind), host))
-        });
-        let (open, closed): (Vec<_>, Vec<_>) = hosts.partition(|(is_open, _)| *is_open);
+        let (open, closed): (Vec<_>, Vec<_>) =
+            self.selected(pod, class).partition(|node| untolerated(tolerations, &node.there.taints).is_empty());
         let found = if open.is_empty() { closed } else { open };
-        found.into_iter().map(|(_, host)| host).collect()
+        found.into_iter().flat_map(WindowsNode::hosts).collect()
     }
 
-    /// Returns the kinds of the nodes whose labels this pod selects, by itself and by its class.
-    fn kinds_of(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &NodeKind> {
-        let builds = pod.wanted_builds(class);
-        // Most pods select a build. Comparing it first saves reading the labels of thousands of nodes.
-        let may_match = move |build: Option<Build>| {
-            build.zip(builds.as_ref()).is_none_or(|(build, builds)| builds.contains(&build))
-        };
-        let is_selected = move |nodes: &[WindowsNode]| nodes.iter().any(|node| node.is_for(pod, class));
-        let kinds = self.kinds().filter(move |(kind, _)| may_match(kind.build));
-        kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
+    /// Returns the Windows nodes whose labels this pod selects, by itself and by its class.
+    fn selected(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &WindowsNode> {
+        self.windows().filter(move |node| node.is_for(pod, class))
     }
 
     /// True if a Windows node gets addresses for its pods from EKS.
@@ -456,7 +466,7 @@ impl Facts {
 
     /// Returns the labels of each node, and true for a Windows node.
     fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
-        let windows = self.windows().map(|node| (true, &node.labels));
+        let windows = self.windows().map(|node| (true, &node.there.labels));
         windows.chain(self.other_nodes.iter().map(|node| (false, &node.labels)))
     }
 
@@ -511,9 +521,9 @@ impl Facts {
     /// Returns the number of Windows nodes of each build.
     pub fn builds(&self) -> BTreeMap<Build, usize> {
         let mut builds = BTreeMap::new();
-        for (kind, nodes) in self.kinds() {
-            if let Some(build) = kind.build {
-                *builds.entry(build).or_default() += nodes.iter().map(|node| node.number).sum::<usize>();
+        for node in self.windows() {
+            if let Some(build) = node.build() {
+                *builds.entry(build).or_default() += node.number;
             }
         }
         builds
@@ -522,8 +532,8 @@ impl Facts {
     /// Returns the value of this label that nodes of this build have, and no others; `None` if there are several.
     pub fn value_of_build(&self, build: Build, key: &str) -> Option<&str> {
         let values = |of_build: bool| -> BTreeSet<&str> {
-            let kinds = self.kinds().filter(|(kind, _)| (kind.build == Some(build)) == of_build);
-            kinds.flat_map(|(_, nodes)| nodes).filter_map(|node| node.labels.get(key)).collect()
+            let nodes = self.windows().filter(|node| (node.build() == Some(build)) == of_build);
+            nodes.filter_map(|node| node.there.labels.get(key)).collect()
         };
         let (own, others) = (values(true), values(false));
         let mut only = own.difference(&others);
@@ -532,14 +542,15 @@ impl Facts {
 
     /// Returns the builds of the Windows nodes whose labels this pod selects.
     pub fn builds_of(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Build> {
-        self.kinds_of(pod, class).filter_map(|kind| kind.build).collect()
+        self.selected(pod, class).filter_map(WindowsNode::build).collect()
     }
 
     /// Returns the labels that the pod and its class select and no known Windows node has. Other rules are about builds.
     pub fn labels_of_no_node<'a>(&self, pod: &'a PodSpec, class: Option<&'a Class>) -> Vec<(&'a str, &'a str)> {
         let of_class = class.into_iter().flat_map(|class| &class.selector);
         let selected = pod.node_selector.iter().chain(of_class).map(|(key, value)| (key.as_str(), value.as_str()));
-        let is_there = |(key, value): (&str, &str)| self.windows().any(|node| node.labels.get(key) == Some(value));
+        let is_there =
+            |(key, value): (&str, &str)| self.windows().any(|node| node.there.labels.get(key) == Some(value));
         selected.filter(|label| self.has_nodes() && !is_on_every(label.0) && !is_there(*label)).collect()
     }
 
@@ -547,20 +558,20 @@ impl Facts {
     /// are about builds.
     pub fn affinity_of_no_node(&self, pod: &PodSpec) -> Option<Vec<String>> {
         let lacked =
-            self.windows().map(|node| lacked_affinity(&pod.terms, &node.labels, &node.name).unwrap_or_default());
-        let closest = lacked.min_by_key(Vec::len)?;
+            self.windows().map(|WindowsNode { there, .. }| lacked_affinity(&pod.terms, &there.labels, &there.name));
+        let closest = lacked.map(Option::unwrap_or_default).min_by_key(Vec::len)?;
         let is_for_others = |expression: &String| is_on_every(expression.split(' ').next().unwrap_or_default());
         (!closest.is_empty() && !closest.iter().any(is_for_others)).then_some(closest)
     }
 
     /// True if a Windows node has this name.
     pub fn is_windows_node(&self, name: &str) -> bool {
-        self.windows().any(|node| node.name == name)
+        self.windows().any(|node| node.there.name == name)
     }
 
     /// True if a Windows node is known.
     pub fn has_nodes(&self) -> bool {
-        self.kinds().next().is_some()
+        self.windows().next().is_some()
     }
 
     /// True if the Windows nodes are known, even if there is none.
@@ -577,22 +588,21 @@ impl Facts {
     /// these include the taints that their pools add, unless the pool has a status or `DaemonSets` hold its taints. If no node
     /// is known, returns what the pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
-        let barrier = |kind: &NodeKind| match (self.is_live() || kind.is_reported, self.taints_are_held) {
-            (true, _) => kind.taints.clone(),
-            (false, true) => kind.while_held.clone(),
-            (false, false) => kind.finished.clone(),
-        };
         if self.are_nodes_open {
             return BTreeSet::from([BTreeSet::new()]);
         }
         if self.has_nodes() {
-            return self.kinds_of(pod, None).map(barrier).collect();
+            let barrier =
+                |node: &WindowsNode| if self.taints_are_held { &node.while_held } else { &node.barrier }.clone();
+            return self.selected(pod, None).map(barrier).collect();
         }
         if self.pools.is_empty() {
             return BTreeSet::from([BTreeSet::from([Taint::os_windows()])]);
         }
         let is_added = |pool: &Pool, taint: &Taint| !self.taints_are_held || pool.spec.waits_for_nobody(taint);
-        let added = |pool: &Arc<Pool>| keeping_off(pool).into_iter().filter(|taint| is_added(pool, taint)).collect();
+        let added = |pool: &Arc<Pool>| {
+            keeping_off(&pool.spec.wanted_taints()).into_iter().filter(|taint| is_added(pool, taint)).collect()
+        };
         self.pools.iter().map(added).collect()
     }
 
@@ -617,7 +627,7 @@ impl Facts {
 
     /// Returns the facts with the taints of pools held, if that makes a difference.
     pub(super) fn with_held_taints(&self) -> Option<Self> {
-        let of_nodes = || self.kinds().any(|(kind, _)| !kind.is_reported && kind.while_held != kind.finished);
+        let of_nodes = || self.windows().any(|node| node.while_held != node.barrier);
         let of_pools = || self.pools.iter().any(|pool| !pool.spec.deniable_taints().is_empty());
         let differs = if self.has_nodes() { of_nodes() } else { of_pools() };
         (differs && !self.is_live()).then(|| Self { taints_are_held: true, ..self.clone() })
@@ -630,7 +640,7 @@ impl Facts {
 
     /// True if a known Windows node has this taint.
     pub(super) fn is_on_a_node(&self, taint: &Taint) -> bool {
-        self.kinds().any(|(kind, _)| kind.taints.contains(taint))
+        self.windows().any(|node| node.there.taints.contains(taint))
     }
 
     /// True if a pool, in dry run or not, wants this taint on its nodes.
@@ -643,7 +653,7 @@ impl Facts {
     pub fn added_by_winpool(&self, workload: &WorkloadManifest<'_>) -> BTreeSet<Taint> {
         let known_class = self.known_class(&workload.pod);
         // The operator adds nothing to pods that fit no node yet.
-        if let Some(added) = self.added.as_ref().filter(|_| self.kinds_of(&workload.pod, known_class).next().is_some())
+        if let Some(added) = self.added.as_ref().filter(|_| self.selected(&workload.pod, known_class).next().is_some())
         {
             return added.get(&key_of(workload)).into_iter().flatten().cloned().collect();
         }
@@ -652,7 +662,7 @@ impl Facts {
             return BTreeSet::new();
         }
         let wanted = |pool: &Arc<Pool>| -> BTreeSet<Taint> {
-            keeping_off(pool).into_iter().filter(|taint| pool.spec.helps_with(taint)).collect()
+            keeping_off(&pool.spec.wanted_taints()).into_iter().filter(|taint| pool.spec.helps_with(taint)).collect()
         };
         let is_in_all = |taint: &Taint| self.pools.iter().all(|pool| wanted(pool).contains(taint));
         self.pools.iter().flat_map(wanted).filter(is_in_all).collect()
@@ -660,7 +670,7 @@ impl Facts {
 
     /// Returns how the pools of the nodes that this pod selects add taints. If no such node is known, all pools count.
     pub(super) fn treatments(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Treatment> {
-        let of_nodes: BTreeSet<_> = self.kinds_of(pod, class).filter_map(|kind| kind.treatment).collect();
+        let of_nodes: BTreeSet<_> = self.selected(pod, class).filter_map(|node| node.treatment).collect();
         if of_nodes.is_empty() { self.pools.iter().map(|pool| Treatment::of(pool)).collect() } else { of_nodes }
     }
 
@@ -669,44 +679,21 @@ impl Facts {
     /// no node has its builds or its other labels, returns the taints that the pools want, which such nodes will get. If no
     /// node is known, returns the same, or `None` if there are no pools.
     pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
-        let of_pools = || self.pools.iter().map(|pool| keeping_off(pool)).collect();
+        let of_pools = || self.pools.iter().map(|pool| keeping_off(&pool.spec.wanted_taints())).collect();
         if !self.has_nodes() {
             return (!self.pools.is_empty()).then(of_pools);
         }
-        let guard = |kind: &NodeKind| kind.finished.union(&kind.previewed).cloned().collect::<BTreeSet<Taint>>();
-        let mut guards: BTreeSet<_> = self.kinds_of(pod, class).map(guard).collect();
+        let guard = |node: &WindowsNode| node.finished.clone();
+        let mut guards: BTreeSet<_> = self.selected(pod, class).map(guard).collect();
         if guards.is_empty() && self.labels_of_no_node(pod, class).is_empty() {
             let builds = pod.wanted_builds(class);
-            let is_wanted = |kind: &&NodeKind| {
-                builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
+            let is_wanted = |node: &&WindowsNode| {
+                builds.as_ref().is_none_or(|builds| node.build().is_some_and(|build| builds.contains(&build)))
             };
-            guards = self.kinds().map(|(kind, _)| kind).filter(is_wanted).map(guard).collect();
+            guards = self.windows().filter(is_wanted).map(guard).collect();
         }
         Some(if guards.is_empty() { of_pools() } else { guards })
     }
-}
-
-/// Windows nodes that are equivalent for workloads, except for their labels.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct NodeKind {
-    /// The build, if it is known.
-    build: Option<Build>,
-    /// The container runtime, if the node reports it.
-    runtime: Option<ContainerRuntime>,
-    /// Its runtime handlers, if it lists them.
-    handlers: Option<Vec<String>>,
-    /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
-    taints: BTreeSet<Taint>,
-    /// The same once the operator has changed the node.
-    finished: BTreeSet<Taint>,
-    /// The same if the operator holds every taint to which a `DaemonSet` may object.
-    while_held: BTreeSet<Taint>,
-    /// The taints that a pool in dry run would add.
-    previewed: BTreeSet<Taint>,
-    /// How its pool adds taints, or the pool in dry run if no other selects it.
-    treatment: Option<Treatment>,
-    /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
-    is_reported: bool,
 }
 
 /// How a pool adds taints.
@@ -725,39 +712,6 @@ impl Treatment {
     }
 }
 
-impl NodeKind {
-    /// Returns the kind of a Windows node, as the operator decides about it.
-    fn of(node: &NodeFields, policy: &Policy, is_reported: impl Fn(&Pool) -> bool) -> Self {
-        let keeping_off = |taints: &[Taint]| -> BTreeSet<Taint> {
-            let stay = |taint: &&Taint| taint.effect.keeps_off() && !taint.has_foreign_key();
-            taints.iter().filter(stay).cloned().collect()
-        };
-        let changed = |consent| keeping_off(after(node, &assess(node, policy, consent).plan).taints.taints());
-        let mut kind = Self {
-            build: node.windows_build(),
-            runtime: node.container_runtime.as_deref().and_then(|text| text.parse().ok()),
-            taints: keeping_off(node.taints.taints()),
-            finished: changed(Consent::Given),
-            while_held: changed(Consent::Withheld),
-            ..Self::default()
-        };
-        if let Some(PoolEntry { pool, .. }) = policy.owner(&node.labels) {
-            (kind.is_reported, kind.treatment) = (is_reported(pool), Some(Treatment::of(pool)));
-        }
-        if let Some(pool) = policy.previews(&node.labels).next() {
-            let added = assess_as(node, Some(pool), policy, Consent::Given).plan.taints.map(|change| change.added);
-            kind.previewed = keeping_off(&added.unwrap_or_default());
-            kind.treatment = kind.treatment.or(Some(Treatment::of(pool)));
-        }
-        kind
-    }
-
-    /// What decides which images its nodes run.
-    fn host(&self) -> Option<WindowsHost> {
-        Some(WindowsHost { build: self.build?, runtime: self.runtime })
-    }
-}
-
 /// Sets the label of the build, which the kubelet writes and the operator corrects.
 fn label_build(node: &mut NodeFields) {
     if let Some(build) = node.windows_build().filter(|_| node.is_windows()) {
@@ -770,9 +724,9 @@ fn is_on_every(key: &str) -> bool {
     OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key)
 }
 
-/// Returns the taints with which a pool keeps pods off its nodes.
-fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
-    pool.spec.wanted_taints().into_iter().filter(|taint| taint.effect.keeps_off()).collect()
+/// Returns those of these taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
+fn keeping_off(taints: &[Taint]) -> BTreeSet<Taint> {
+    taints.iter().filter(|taint| taint.effect.keeps_off() && !taint.has_foreign_key()).cloned().collect()
 }
 
 /// Returns the policy of these pools, which are valid.
@@ -787,6 +741,6 @@ fn is_for_windows(name: &str) -> bool {
 }
 
 /// Returns the taints that certainly none of these tolerations tolerates.
-pub(super) fn untolerated(tolerations: &[Toleration], taints: &BTreeSet<Taint>) -> Vec<Taint> {
-    taints.iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
+pub(super) fn untolerated<'t>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'t Taint>) -> Vec<Taint> {
+    taints.into_iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
 }

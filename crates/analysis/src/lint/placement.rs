@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
 use winpool_core::api::{Effect, Taint, names};
 use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
+use winpool_core::windows::Build;
 use winpool_core::windows::taint::SPELLINGS;
 
 use crate::finding::Consequence::{Fails, Note, Pending};
@@ -249,12 +250,14 @@ fn to_windows(subject: &Subject<'_>) -> Edit {
 fn fitting_class<'a>(subject: &Subject<'a>) -> Option<(&'a str, &'a Class)> {
     let (pod, facts) = (subject.pod, subject.facts);
     let is_open = pod.node.is_none() && (pod.runtime_class.is_none() || facts.lacks_class_of(pod));
-    if !is_open || !subject.workload.takes_class() {
-        return None;
-    }
-    let (build, there) = (pod.asked_build()?, facts.builds());
-    let mut classes = facts.classes_of(build).filter(|_| there.is_empty() || there.contains_key(&build));
-    classes.find(|(_, class)| class.conflict(pod).is_none())
+    let (build, there) = (pod.asked_build().filter(|_| is_open)?, facts.builds());
+    class_of(subject, build).filter(|_| there.is_empty() || there.contains_key(&build))
+}
+
+/// Returns the most suitable class of this build that the workload may name.
+fn class_of<'a>(subject: &Subject<'a>, build: Build) -> Option<(&'a str, &'a Class)> {
+    let mut classes = subject.facts.classes_of(build).filter(|_| subject.workload.takes_class());
+    classes.find(|(_, class)| class.conflict(subject.pod).is_none())
 }
 
 /// Returns true if the RuntimeClass of the pod exists perhaps, and its selector and tolerations are not known.

@@ -31,7 +31,7 @@ use crate::verdict::Cluster;
 
 pub use additions::{Additions, Queued};
 pub use known::{Known, Workloads};
-pub(crate) use node::{EKS_ADDRESS, PAUSE, lacks_handler};
+pub(crate) use node::{EKS_ADDRESS, PAUSE};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};
 pub use reduced::Reduced;
 pub(crate) use related::QUEUE;

@@ -108,16 +108,6 @@ pub fn after(node: &NodeFields, plan: &NodePlan) -> NodeFields {
     after
 }
 
-/// True if a node with these handlers and this container runtime certainly has no handler of this name. If it does not list its
-/// handlers: containerd has none with the name of Docker, which old guides write.
-pub(crate) fn lacks_handler(handlers: Option<&[String]>, runtime: Option<ContainerRuntime>, handler: &str) -> bool {
-    let is_containerd = || runtime.is_some_and(|runtime| runtime.name == RuntimeName::Containerd);
-    match handlers {
-        Some(handlers) => handlers.iter().all(|listed| listed != handler),
-        None => handler == "docker" && is_containerd(),
-    }
-}
-
 /// Returns the Windows version that the node reports, or else the build of its label.
 fn windows_version(node: &NodeFields) -> Option<KernelVersion> {
     let reported = node.kernel_version.as_ref().and_then(|reported| reported.version);
@@ -174,9 +164,14 @@ impl Node {
         self.os.as_deref() == Some(names::WINDOWS)
     }
 
-    /// True if the node certainly has no runtime handler of this name.
+    /// True if the node certainly has no runtime handler of this name. If it does not list its handlers: containerd has none with the
+    /// name of Docker, which old guides write.
     pub(crate) fn lacks_handler(&self, handler: &str) -> bool {
-        lacks_handler(self.handlers.as_deref(), self.runtime, handler)
+        let is_containerd = || self.runtime.is_some_and(|runtime| runtime.name == RuntimeName::Containerd);
+        match &self.handlers {
+            Some(handlers) => handlers.iter().all(|listed| listed != handler),
+            None => handler == "docker" && is_containerd(),
+        }
     }
 
     /// Returns the operating system in words.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use winpool_analysis::explain::blockers::{
-    Blocker, Departure, Evidence, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
+    Blocker, Evidence, Group, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
 };
 use winpool_analysis::lint::Facts;
 use winpool_analysis::view::Known;
@@ -192,8 +192,8 @@ fn images_of_2022_may_stay_on_2025() {
         assert_eq!(blockers(&workload, &facts, retired, target), None);
         let started = [retired].into();
         let moves = departure(&workload, &facts, retired, target, &started);
-        assert_eq!(moves, Some(Departure::CanMove(Evidence::Tag)));
-        assert_eq!(departure(&workload, &cluster(build, None), retired, target, &started), Some(Departure::Unknown(
+        assert_eq!(moves, Some(Group::CanMove(Evidence::Tag)));
+        assert_eq!(departure(&workload, &cluster(build, None), retired, target, &started), Some(Group::Unknown(
             "nodes of Windows Server 2025 run images of Windows Server 2022 if their containerd is 1.7.19 or later, which is not known".to_owned()
         )));
     }
@@ -252,21 +252,21 @@ fn a_workload_without_a_pin_can_move_only_with_evidence() {
         json!({"securityContext": {"windowsOptions": {"hostProcess": true}}, "containers": [{"image": "a"}]});
     let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"image": "a"}]});
     for (spec, started, target, expected) in [
-        (host_process, &[][..], None, Some(Departure::CanMove(HostProcess))),
-        (windows("erp:7.3"), &[OLD, NEW], Some(NEW), Some(Departure::CanMove(RunsThere))),
-        (windows("erp:7.3"), &[OLD], Some(NEW), Some(Departure::CanMove(StartsHere))),
-        (windows("erp:7.3-ltsc2022"), &[], Some(NEW), Some(Departure::CanMove(Tag))),
+        (host_process, &[][..], None, Some(Group::CanMove(HostProcess))),
+        (windows("erp:7.3"), &[OLD, NEW], Some(NEW), Some(Group::CanMove(RunsThere))),
+        (windows("erp:7.3"), &[OLD], Some(NEW), Some(Group::CanMove(StartsHere))),
+        (windows("erp:7.3-ltsc2022"), &[], Some(NEW), Some(Group::CanMove(Tag))),
         (windows("erp:7.3-ltsc2025"), &[], Some(NEW), None),
-        (windows("erp:7.3"), &[], None, Some(Departure::Unknown(NO_VERSION.to_owned()))),
-        (windows("erp:7.3"), &[], Some(NEW), Some(Departure::Unknown(NO_VERSION.to_owned()))),
+        (windows("erp:7.3"), &[], None, Some(Group::Unknown(NO_VERSION.to_owned()))),
+        (windows("erp:7.3"), &[], Some(NEW), Some(Group::Unknown(NO_VERSION.to_owned()))),
         (windows("erp:7.3"), &[NEW], None, None),
         (windows("erp:7.3-ltsc2022"), &[], None, None),
         (linux, &[], Some(NEW), None),
         (json!({"containers": [{"image": "erp"}]}), &[], Some(NEW), None),
-        (json!({"containers": [{"image": "erp"}]}), &[OLD], Some(NEW), Some(Departure::CanMove(StartsHere))),
+        (json!({"containers": [{"image": "erp"}]}), &[OLD], Some(NEW), Some(Group::CanMove(StartsHere))),
     ] {
         assert_eq!(of(spec.clone(), started, target), expected, "{spec} {started:?}");
     }
-    let Some(Departure::Unknown(why)) = of(windows("erp:7.3"), &[OLD], None) else { panic!("nobody knows") };
+    let Some(Group::Unknown(why)) = of(windows("erp:7.3"), &[OLD], None) else { panic!("nobody knows") };
     assert_eq!(why, NO_VERSION);
 }

@@ -18,6 +18,8 @@ use crate::lint::facts::Facts;
 use crate::pod::{PodSpec, isolation_with};
 use crate::workload::WorkloadManifest;
 
+use super::Group;
+
 /// The evidence that a workload runs on the nodes that stay.
 // In order: if one image has a variant and another only a tag, the tag is the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -47,14 +49,6 @@ impl Evidence {
     }
 }
 
-/// The effect on a workload without a pin when the nodes of a version go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Departure {
-    CanMove(Evidence),
-    /// Not known; with the reason, and how to find out.
-    Unknown(String),
-}
-
 /// Returns what is known about a workload without a pin. `None` if it is not concerned: it is for Linux or for another
 /// version, nothing shows that it can be on nodes of `retired`, or, without a target, it also runs on another version.
 /// `started_on` are the builds of the nodes on which its containers have started.
@@ -64,7 +58,7 @@ pub fn departure(
     retired: Build,
     target: Option<Build>,
     started_on: &BTreeSet<Build>,
-) -> Option<Departure> {
+) -> Option<Group> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let (guess, isolation) = (facts.guess(pod), isolation_with(class));
     let is_linux = guess.is_some_and(|guess| guess.system == System::Linux && guess.is_certain());
@@ -86,16 +80,15 @@ pub fn departure(
         return None;
     }
     if pod.is_host_process() {
-        return Some(Departure::CanMove(Evidence::HostProcess));
+        return Some(Group::CanMove(Evidence::HostProcess));
     }
     let evidence = |target: Build| evidence(pod, isolation, facts, retired, target, started_on);
     match target {
         Some(target) => Some(
-            evidence(target)
-                .map_or_else(|| Departure::Unknown(unknown(pod, facts, retired, Some(target))), Departure::CanMove),
+            evidence(target).map_or_else(|| Group::Unknown(unknown(pod, facts, retired, Some(target))), Group::CanMove),
         ),
         None if !starts_here && builds.into_iter().any(|other| other != retired && evidence(other).is_some()) => None,
-        None => Some(Departure::Unknown(unknown(pod, facts, retired, None))),
+        None => Some(Group::Unknown(unknown(pod, facts, retired, None))),
     }
 }
 

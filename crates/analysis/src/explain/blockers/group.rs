@@ -6,7 +6,7 @@ use crate::lint::facts::Facts;
 use crate::view::Started;
 use crate::workload::WorkloadManifest;
 
-use super::{Blocker, Departure, Evidence, blockers, departure, unknown_class};
+use super::{Blocker, Evidence, blockers, departure, unknown_class};
 
 /// The group of a workload in the answer: pinned to a Windows version, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,5 @@ pub fn group(
             "RuntimeClass {name} is not known: add it or the WindowsPools to the manifests, or ask the cluster"
         )));
     }
-    match departure(workload, facts, retired, target, &started.builds(&workload.object().to_string()))? {
-        Departure::CanMove(evidence) => Some(Group::CanMove(evidence)),
-        Departure::Unknown(reason) => Some(Group::Unknown(reason)),
-    }
+    departure(workload, facts, retired, target, &started.builds(&workload.object().to_string()))
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 use winpool_core::windows::Build;
 use winpool_core::windows::builds::{self, Product};
 
-use crate::explain::blockers::{Blocker, Evidence, Group, Pin, group, pool_blockers};
+use crate::explain::blockers::{Blocker, Evidence, Group, group, pool_blockers};
 use crate::explain::groups::{Grouped, Groups, order};
 use crate::lint::Facts;
 use crate::view::View;
@@ -27,20 +26,11 @@ pub struct VersionWorkloads {
     /// The product to move to.
     pub move_to: String,
     /// The workloads and pools that are pinned to the version.
-    pub pinned: Vec<Grouped<PinnedObject>>,
+    pub pinned: Vec<Grouped<Blocker>>,
     /// Workloads that run there or can be scheduled there. winpool cannot tell if they run on other nodes.
     pub unknown: Vec<Grouped<UnclearWorkload>>,
     /// Workloads that also run on the version to move to.
     pub can_move: Vec<Grouped<MovableWorkload>>,
-}
-
-/// A pinned workload or pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PinnedObject {
-    /// The workload or pool.
-    pub object: ObjectReference,
-    /// The fields that pin it, with what to write instead.
-    pub pins: Vec<Pin>,
 }
 
 /// A workload of which winpool cannot tell if it runs on other nodes.
@@ -91,18 +81,14 @@ pub(super) fn by_version(
         for guarded in view.guarded().into_iter().flatten() {
             let blocker =
                 guarded.pool().ok().and_then(|pool| pool_blockers(pool, facts, product.build, Some(target.build)));
-            let object = || ObjectReference::windows_pool(&guarded.name_any());
-            let pinned = blocker.map(|blocker| PinnedObject { object: object(), pins: blocker.pins });
-            version.pinned.extend(pinned.map(|pinned| grouped.of(&object(), pinned)));
+            version.pinned.extend(blocker.map(|blocker| grouped.of(&blocker.object.clone(), blocker)));
         }
     }
     view.written.each(|_, workload| {
         for (version, (product, target)) in found.iter_mut().zip(&versions) {
             let object = || workload.object();
             match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
-                Some(Group::Pinned(Blocker { pins, .. })) => {
-                    version.pinned.push(grouped.of(&object(), PinnedObject { object: object(), pins }));
-                }
+                Some(Group::Pinned(blocker)) => version.pinned.push(grouped.of(&object(), blocker)),
                 Some(Group::Unknown(reason)) => {
                     version.unknown.push(grouped.of(&object(), UnclearWorkload { object: object(), reason }));
                 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use winpool_core::api::{Isolation, names};
-use winpool_core::pod::Class;
 use winpool_core::windows::builds::by_version;
 use winpool_core::windows::compatibility::Runs;
 use winpool_core::windows::{Build, KernelVersion};
@@ -12,7 +11,7 @@ use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::{Sign, can_run, runs};
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
-use crate::pod::{ClassExt, Container, Target, isolation_with, path_of};
+use crate::pod::{Container, Target, isolation_with, path_of};
 use crate::remedy::{Edit, Remedy};
 
 pub(in crate::lint) const RULES: &[Rule] = &[
@@ -130,10 +129,8 @@ fn selection(subject: &Subject<'_>, tagged: &BTreeSet<Build>, able: &BTreeSet<Bu
     if subject.workload.is_daemon_set() {
         return by_label.and(", and create a DaemonSet for each other build").undecided();
     }
-    let fits = |class: &Class| subject.workload.takes_class() && class.conflict(subject.pod).is_none();
-    let mut classes = subject.facts.classes_of(*build).filter(|(_, class)| fits(class));
     let has_label = subject.facts.value_of_build(*build, names::WINDOWS_BUILD).is_some();
-    match classes.next() {
+    match super::class_of(subject, *build) {
         Some((name, _)) => Remedy::of(vec![Edit::class(name)]),
         None if has_label => by_label,
         None => by_label.undecided(),

@@ -12,7 +12,7 @@ use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known};
 use crate::lint::placement::builds::image_of;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
-use crate::pod::{ClassExt, Container, Target, isolation_with};
+use crate::pod::{Container, Target, isolation_with};
 use crate::remedy::Edit;
 
 /// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not
@@ -153,9 +153,6 @@ fn of_build(subject: &Subject<'_>, build: Build, nodes: usize) -> String {
 
 /// Returns a class whose nodes run all images of the pod.
 fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
-    if !subject.workload.takes_class() {
-        return None;
-    }
     let builds: BTreeSet<Build> = subject.facts.hosts().map(|host| host.kernel.build).collect();
     let runs = |build: &Build| {
         let mut hosts = subject.facts.hosts().filter(|host| host.kernel.build == *build);
@@ -168,8 +165,7 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
             })
         })
     };
-    let mut classes = builds.into_iter().rev().filter(runs).flat_map(|build| subject.facts.classes_of(build));
-    classes.find(|(_, class)| class.conflict(subject.pod).is_none()).map(|(name, _)| name)
+    builds.into_iter().rev().filter(runs).find_map(|build| Some(super::class_of(subject, build)?.0))
 }
 
 fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

@@ -5,6 +5,7 @@ use k8s_openapi::jiff::civil::Date;
 use winpool_core::api::ObjectReference;
 use winpool_core::words::count;
 
+use crate::explain::blockers::Blocker;
 use crate::explain::groups::By;
 use crate::explain::installation::{Installation, InstallationState};
 use crate::explain::pod_count::PodCount;
@@ -15,8 +16,8 @@ use crate::view::kubernetes_version;
 
 use super::super::numbers::NEAR;
 use super::super::{
-    ClassUse, FailingPool, Fleet, GroupNumbers, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay,
-    VendorDays, VersionNodes, VersionWorkloads, WaitingTaint,
+    ClassUse, FailingPool, Fleet, GroupNumbers, Lack, NumberChange, Progress, Report, SupportDay, VendorDays,
+    VersionNodes, VersionWorkloads, WaitingTaint,
 };
 use super::limits::shown;
 
@@ -289,7 +290,7 @@ pub(super) const GROUPS: [&str; 3] =
     ["Pinned: what to change", "Not assessed: winpool cannot tell if these run on other nodes", "These can move"];
 
 /// The pins of an object: where it is pinned, and what to write instead.
-pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, String, String)> {
+pub(super) fn pins(pinned: &Blocker) -> impl Iterator<Item = (String, String, String)> {
     pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.remedy.text)))
 }
 

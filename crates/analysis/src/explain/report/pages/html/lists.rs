@@ -6,12 +6,11 @@ use maud::{Markup, html};
 use winpool_core::api::ObjectReference;
 use winpool_core::words::count;
 
+use crate::explain::blockers::Blocker;
 use crate::explain::groups::{By, Grouped};
 use crate::explain::status::{NO_POOL, PoolSummary};
 
-use super::super::super::{
-    BrokenRule, ClassUse, MovableWorkload, PinnedObject, Report, UnclearWorkload, VersionWorkloads,
-};
+use super::super::super::{BrokenRule, ClassUse, MovableWorkload, Report, UnclearWorkload, VersionWorkloads};
 use super::super::limits::{OBJECTS, WORKLOADS, shown};
 use super::super::sentences;
 use super::empty::none;
@@ -109,7 +108,7 @@ fn group<T>(
 
 fn pinned(version: &VersionWorkloads, by: &By) -> Markup {
     let [title, ..] = sentences::GROUPS;
-    let entry = |pinned: &PinnedObject| {
+    let entry = |pinned: &Blocker| {
         html! {
             li {
                 strong { (name(by, &pinned.object)) }
