@@ -6,7 +6,7 @@ use std::fmt;
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -123,8 +123,11 @@ impl Edit {
         Self { op: Operation::Append, path: pointer(&["spec", "tolerations"]), value: json!(toleration(taint)) }
     }
 
-    /// Requires one of these terms of the node.
-    pub fn require(terms: &[NodeSelectorTerm]) -> Self {
+    /// Requires a node of one of these builds.
+    pub fn require_builds(builds: impl IntoIterator<Item = String>) -> Self {
+        let (key, values) = (names::WINDOWS_BUILD.to_owned(), Some(builds.into_iter().collect()));
+        let requirement = NodeSelectorRequirement { key, operator: "In".to_owned(), values };
+        let terms = [NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None }];
         let [spec, affinity, of_node, required] = REQUIRED_AFFINITY;
         Self::set(&[spec, affinity, of_node, required, TERMS], terms)
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 use winpool_core::api::{ObjectReference, names};
+use winpool_core::pod as operator;
 
 use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::{Pod, PodSpec};
@@ -195,14 +196,14 @@ impl<'a> WorkloadManifest<'a> {
 /// A new pod of the workload.
 impl From<&WorkloadManifest<'_>> for Pod {
     fn from(workload: &WorkloadManifest<'_>) -> Self {
-        Self {
+        let operator = operator::Pod {
             namespace: workload.namespace.to_owned(),
             name: workload.name.to_owned(),
             controller: Some((workload.kind.to_owned(), workload.name.to_owned())).filter(|_| workload.kind != "Pod"),
             is_ignored: is_ignored(workload.metadata),
-            spec: workload.pod.clone(),
-            ..Self::default()
-        }
+            ..operator::Pod::default()
+        };
+        Self { operator, spec: workload.pod.clone(), ..Self::default() }
     }
 }
 

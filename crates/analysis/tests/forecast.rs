@@ -54,13 +54,10 @@ fn lines(forecast: &Forecast) -> Vec<String> {
 }
 
 fn running_on(node: &str) -> Pod {
-    Pod {
-        namespace: "shop".to_owned(),
-        name: "web-1".to_owned(),
-        spec: yaml(&format!("{{nodeName: {node}}}")),
-        progress: PodProgress::Started,
-        ..Pod::default()
-    }
+    let mut pod = Pod { spec: yaml(&format!("{{nodeName: {node}}}")), ..Pod::default() };
+    ("shop".clone_into(&mut pod.namespace), "web-1".clone_into(&mut pod.name));
+    pod.progress = PodProgress::Started;
+    pod
 }
 
 fn of_class(class: &str, mut pod: Pod) -> Pod {
@@ -197,7 +194,8 @@ fn workloads_whose_pods_get_tolerations_are_named() {
 #[test]
 fn a_pod_that_its_author_puts_on_a_node_needs_no_toleration() {
     for is_bound in [true, false] {
-        let mut pod = Pod { is_bound, progress: PodProgress::Waiting, ..running_on("win-2019") };
+        let mut pod = running_on("win-2019");
+        (pod.is_bound, pod.progress) = (is_bound, PodProgress::Waiting);
         pod.spec.os = Some("windows".to_owned());
         let placed =
             Snapshot { pods: Known::Complete(vec![pod]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };

@@ -120,7 +120,7 @@ pub struct RetiredWindows {
 impl RetiredWindows {
     /// Returns the facts about this version.
     pub fn of(product: &Product, facts: &Facts) -> Self {
-        let version = facts.kubernetes();
+        let version = facts.kubernetes;
         Self {
             build: product.build.to_string(),
             product: product.name.to_owned(),

@@ -80,34 +80,33 @@ pub fn image_report<'h>(
 /// Returns what the tag of an image says; nothing if it names no build.
 fn by_tag<'h>(name: &str, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {
     let unasked = Images::default();
-    let mut alike: BTreeMap<(Build, bool, Option<String>), usize> = BTreeMap::new();
-    for host in hosts {
-        let Verdict { runs: Some(runs), reason } = verdict(name, false, host, Isolation::Process, &unasked) else {
-            continue;
-        };
-        *alike.entry((host.kernel.build, runs == Runs::Yes, reason)).or_default() += 1;
-    }
-    let verdicts = alike.into_iter().map(|((build, runs, reason), node_count)| NodesVerdict {
-        build: build.to_string(),
-        node_count,
-        runs,
-        takes: None,
-        reason,
-    });
-    verdicts.collect()
+    alike(hosts, |host| {
+        let Verdict { runs, reason } = verdict(name, false, host, Isolation::Process, &unasked);
+        Some((runs? == Runs::Yes, None, reason))
+    })
 }
 
 fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {
-    let mut alike: BTreeMap<(Build, bool, Option<String>, Option<String>), usize> = BTreeMap::new();
-    for host in hosts {
+    alike(hosts, |host| {
         let verdict = runs_on(image, host, Isolation::Process);
         let takes = match verdict {
             PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform) => platform.os_version.clone(),
             _ => None,
         };
-        *alike.entry((host.kernel.build, verdict.runs(), takes, verdict.reason(host))).or_default() += 1;
+        Some((verdict.runs(), takes, verdict.reason(host)))
+    })
+}
+
+/// Groups the nodes by the same result: if they run the image, which version they take, and why not.
+fn alike<'h>(
+    hosts: impl Iterator<Item = &'h Host>,
+    result: impl Fn(&Host) -> Option<(bool, Option<String>, Option<String>)>,
+) -> Vec<NodesVerdict> {
+    let mut alike: BTreeMap<_, usize> = BTreeMap::new();
+    for (host, result) in hosts.filter_map(|host| Some((host, result(host)?))) {
+        *alike.entry((host.kernel.build, result)).or_default() += 1;
     }
-    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), node_count)| NodesVerdict {
+    let verdicts = alike.into_iter().map(|((build, (runs, takes, reason)), node_count)| NodesVerdict {
         build: build.to_string(),
         node_count,
         runs,

@@ -37,8 +37,7 @@ pub fn answer_template(
     pods: &[Pod],
     cluster: &Cluster<'_>,
 ) -> PodExplanation {
-    let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
-    let pod = Pod { spec, os_label, namespace: workload.namespace.clone(), ..Pod::default() };
+    let pod = workload.pod();
     let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
     let explained = explanation(&pod, pods, PlacedBy::of(Some(kind)), cluster);
     let recreate = || recreate(pods, cluster);

@@ -1,5 +1,8 @@
 //! Remedies in a cluster with pools: what pods need when the operator has done its part.
 
+use std::borrow::Borrow;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::api::{Mode, ObjectReference, WindowsPoolSpec};
@@ -45,8 +48,7 @@ pub fn remedy(
     }
     let by_pool = || {
         let class = class?;
-        let name = owner(outcome.classes.get(class)?)?;
-        let change = compatible(pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?, class)?;
+        let change = compatible(outcome.classes.get(class)?, &pools)?;
         match explain(&after(Some(&change)).cluster(there)).remedy {
             None => Some(change.in_object()),
             Some(remedy) if recreates(&remedy) => Some(change.in_object().and("; then delete and recreate the pod")),
@@ -69,9 +71,11 @@ pub fn wait(view: &View) -> Option<Remedy> {
     Some(Remedy { object: Some(object), ..enforce.and(&words) })
 }
 
-/// Returns the change with which the pods of this class of the pool run on every node that runs their images.
-pub(in crate::explain) fn compatible(pool: &GuardedPool, class: &str) -> Option<Remedy> {
-    Remedy::compatible(&pool.read().ok()?.spec, class)
+/// Returns the change of the pool that manages this class with which its pods run on every node that runs their images.
+pub(in crate::explain) fn compatible(class: &RuntimeClass, pools: &[impl Borrow<GuardedPool>]) -> Option<Remedy> {
+    let is_owner = |pool: &&GuardedPool| pool.metadata.name.as_deref() == owner(class);
+    let pool = pools.iter().map(Borrow::borrow).filter(|_| owner(class).is_some()).find(is_owner)?;
+    Remedy::compatible(&pool.read().ok()?.spec, &class.name_any())
 }
 
 /// Makes a change of a pool.

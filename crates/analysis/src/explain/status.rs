@@ -161,7 +161,7 @@ pub struct SupportEnd {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &usize) -> bool {
+pub(super) fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 

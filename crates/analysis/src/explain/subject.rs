@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::api::{ObjectReference, Taint};
-use winpool_core::pod::Class;
 use winpool_core::pod::tolerations::toleration;
+use winpool_core::pod::{self as operator, Class};
 use winpool_core::windows::Build;
 
 use super::forecast::{Simulation, Snapshot, new_pod};
@@ -103,12 +103,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
             continue;
         }
         let own = with_children.get(&*name).map_or(&[][..], Vec::as_slice);
-        let mut template = Pod {
-            spec: workload.template.clone(),
-            os_label: workload.os_label.clone(),
-            namespace: workload.namespace.clone(),
-            ..Pod::default()
-        };
+        let mut template = workload.pod();
         template.spec.tolerations.extend(added.get(&index).into_iter().flatten().map(toleration));
         let object = reference(kind.name, &workload.namespace, &workload.name);
         let (controller, path) = (workload.controller.clone(), workload.path.clone());
@@ -152,7 +147,8 @@ fn template_of(pod: &Pod, classes: &BTreeMap<String, Class>) -> Pod {
         class.remove_from(&mut spec);
         spec.runtime_class = Some(name.clone());
     }
-    Pod { spec, os_label: pod.os_label.clone(), namespace: pod.namespace.clone(), ..Pod::default() }
+    let operator = operator::Pod { namespace: pod.namespace.clone(), ..operator::Pod::default() };
+    Pod { operator, spec, os_label: pod.os_label.clone(), ..Pod::default() }
 }
 
 fn name_of(kind: &'static WorkloadKind, workload: &Workload) -> String {

@@ -16,6 +16,7 @@ use winpool_core::windows::compatibility::{Runs, WindowsHost};
 
 use crate::explain::blockers::unknown;
 use crate::explain::subject::{WorkloadSubject, subjects};
+use crate::image::known::short;
 use crate::image::{Images, runs};
 use crate::lint::Facts;
 use crate::placement::Obstacle;
@@ -29,7 +30,7 @@ use facts::UpgradeFacts;
 use stage::{Scenario, Stage, Stages};
 
 pub use ended::{EndedPods, Replaced};
-pub use result::{LeftOut, LeftOutReason, Upgrade, UpgradedWorkload, short_name};
+pub use result::{LeftOut, LeftOutReason, Upgrade, UpgradedWorkload};
 
 /// The reason for workloads that do not need an upgrade to fail.
 const STRAY: &str = "see winpool why: today it can be scheduled on a node on which it does not start";
@@ -168,7 +169,7 @@ fn old_containerd(stage: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String>
                 _ => None,
             }
         })?;
-        let (name, build, of_today) = (&node.name, short_name(host.build), short_name(image));
+        let (name, build, of_today) = (&node.name, short(host.build), short(image));
         let runs = format!("{build} runs images of {of_today} with containerd {since} or later");
         Some(match on(image, host) {
             Runs::No => format!("update containerd too: {runs}, and {name} has an older one"),

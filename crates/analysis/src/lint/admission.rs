@@ -55,11 +55,9 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (own, of_namespace) =
-        (&subject.workload.pod.node_selector, subject.facts.additions.selector_of(subject.workload.namespace));
-    for (key, value) in of_namespace.into_iter().flatten() {
+    let (own, namespace) = (&subject.workload.pod.node_selector, subject.workload.namespace);
+    for (key, value) in subject.facts.additions.selector_of(namespace).into_iter().flatten() {
         if let Some(own) = own.get(key).filter(|own| *own != value) {
-            let namespace = subject.workload.namespace;
             let message = format!("nodeSelector wants {key}={own} and the namespace {namespace} wants {key}={value}");
             hits.push(Hit::at("nodeSelector").saying(message));
         }

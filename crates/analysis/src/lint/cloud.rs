@@ -32,7 +32,7 @@ fn address(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     let is_unknown = pod.runtime_class.is_some() && subject.class.is_none();
     let requests = pod.containers.iter().any(|container| container.extended_resources.contains_key(EKS_ADDRESS));
-    let needs = subject.facts.is_on_eks() && !pod.has_host_network && !requests && !is_unknown;
+    let needs = subject.facts.is_on_eks && !pod.has_host_network && !requests && !is_unknown;
     if needs && !OS_KEYS.iter().any(|key| selects(key)) {
         hits.push(Hit::at("nodeSelector").remedied_by(Remedy::of(vec![Edit::select_windows()])));
     }

@@ -5,9 +5,9 @@
 mod gmsa;
 mod runs;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::iter::repeat_n;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Toleration;
 use kube::ResourceExt;
@@ -44,12 +44,15 @@ use gmsa::GmsaFacts;
 /// The tolerations that winpool adds to new pods, by the name of the workload and the path of the pod spec.
 type AddedTolerations = BTreeMap<String, Vec<Taint>>;
 
+/// The number of selections of nodes that are kept.
+const SELECTIONS: usize = 500;
+
 fn key_of(workload: &WorkloadManifest<'_>) -> String {
     format!("{} {}", workload.object(), workload.path)
 }
 
 /// A Windows node, and others that are like it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct WindowsNode {
     /// The node without what passes by itself.
     there: Node,
@@ -90,6 +93,14 @@ impl WindowsNode {
         Self { host: there.host(), there, number: 1, finished, barrier, while_held, treatment }
     }
 
+    /// Returns a node as this pool makes it, if no other node is known that the pods may be on.
+    fn supposed(pool: &Arc<Pool>) -> Self {
+        let finished = keeping_off(&pool.spec.wanted_taints());
+        let while_held = finished.iter().filter(|taint| pool.spec.waits_for_nobody(taint)).cloned().collect();
+        let treatment = Some(Treatment::of(pool));
+        Self { barrier: finished.clone(), finished, while_held, treatment, ..Self::default() }
+    }
+
     /// True if the pod selects the node, or its author has put it there.
     fn is_for(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
         match &pod.node {
@@ -111,7 +122,8 @@ impl WindowsNode {
 /// The facts of a view that rules read, in the form in which they ask for them.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    kubernetes: Option<KubernetesVersion>,
+    /// The version of Kubernetes, if it is known.
+    pub kubernetes: Option<KubernetesVersion>,
     /// The classes that exist, and those that pools will create.
     classes: BTreeMap<String, Class>,
     /// The classes that exist, each with the pool that manages it.
@@ -121,16 +133,20 @@ pub struct Facts {
     pools: Vec<Arc<Pool>>,
     /// The Windows nodes.
     nodes: Known<Vec<WindowsNode>>,
+    /// The indices of the nodes that pods select, by what they ask.
+    selections: Arc<Mutex<HashMap<String, Arc<[usize]>>>>,
+    /// A Windows node of each pool.
+    supposed: Vec<WindowsNode>,
     /// The other nodes.
     other_nodes: Vec<Node>,
     /// The classes among them that do not exist yet, with the pool that creates each.
-    to_come: BTreeMap<String, Arc<Pool>>,
+    pub(super) to_come: BTreeMap<String, Arc<Pool>>,
     /// The classes that only a pool in dry run would create. A workload that named one would get no pods.
-    in_dry_run: BTreeMap<String, Arc<Pool>>,
+    pub(super) in_dry_run: BTreeMap<String, Arc<Pool>>,
     /// True if a Windows node gets addresses for its pods from EKS.
-    is_on_eks: bool,
+    pub(super) is_on_eks: bool,
     /// True if `DaemonSets` hold the taints that pools would add.
-    taints_are_held: bool,
+    pub(super) taints_are_held: bool,
     /// True if no taint is assumed to keep pods off Windows nodes.
     are_nodes_open: bool,
     /// Workloads of which containers have started on a Windows node. True if none has started on another one.
@@ -138,7 +154,7 @@ pub struct Facts {
     /// What namespaces enforce, as far as their labels are known.
     pod_security: BTreeMap<String, PodSecurity>,
     /// The labels of namespaces, as far as they are known.
-    namespaces: Arc<BTreeMap<String, BTreeMap<String, String>>>,
+    pub(super) namespaces: Arc<BTreeMap<String, BTreeMap<String, String>>>,
     /// What is added to new pods.
     pub(super) additions: Additions,
     /// The objects that workloads refer to, as far as they are known.
@@ -146,10 +162,10 @@ pub struct Facts {
     /// The tolerations that winpool adds to new pods, by workload; `None` if that is not known.
     added: Option<Arc<AddedTolerations>>,
     /// The builds to which no rule suggests to pin a pod.
-    retired: BTreeSet<Build>,
+    pub(super) retired: BTreeSet<Build>,
     images: Images,
-    credential_specs: Known<BTreeSet<String>>,
-    gmsa: GmsaFacts,
+    pub(super) credential_specs: Known<BTreeSet<String>>,
+    pub(super) gmsa: GmsaFacts,
 }
 
 impl Facts {
@@ -197,6 +213,8 @@ impl Facts {
             owners: classes().map(|class| (class.name_any(), owner(class).map(str::to_owned))).collect(),
             existing,
             nodes,
+            selections: Arc::default(),
+            supposed: pools.iter().map(WindowsNode::supposed).collect(),
             other_nodes,
             on_windows: Arc::new(started.on_windows()),
             images: Images::default(),
@@ -274,11 +292,6 @@ impl Facts {
         (!violations.is_empty()).then(|| (enforced.level(), violations))
     }
 
-    /// Returns the name and the labels of the workload's namespace, if they are known.
-    pub(super) fn namespace(&self, workload: &WorkloadManifest<'_>) -> Option<(&String, &BTreeMap<String, String>)> {
-        self.namespaces.get_key_value(workload.namespace)
-    }
-
     /// Reads the workloads of the view, which are those that rules are asked about: what they ask of nodes, and which tolerations the
     /// operator adds to their new pods when pools in dry run are enforced.
     pub fn read_workloads(&mut self, view: &View, now: Now) {
@@ -310,6 +323,7 @@ impl Facts {
             let groups = one_of_each(alike);
             let one = |group: Group| Some(WindowsNode { number: group.nodes, ..nodes.get(group.index)?.clone() });
             *nodes = groups.into_iter().filter_map(one).collect();
+            self.selections = Arc::default();
         }
         let mut seen = BTreeSet::new();
         self.other_nodes.retain(|node| seen.insert(asked.group(node)));
@@ -340,33 +354,18 @@ impl Facts {
         found.into_iter().flat_map(WindowsNode::hosts).collect()
     }
 
-    /// Returns the Windows nodes whose labels this pod selects, by itself and by its class.
+    /// Returns the Windows nodes whose labels this pod selects, by itself and by its class. Thousands of pods ask for few selections.
     fn selected(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &WindowsNode> {
-        self.windows().filter(move |node| node.is_for(pod, class))
-    }
-
-    /// True if a Windows node gets addresses for its pods from EKS.
-    pub fn is_on_eks(&self) -> bool {
-        self.is_on_eks
-    }
-
-    /// Returns the names of the `GMSACredentialSpec` objects, if they are known.
-    pub fn credential_specs(&self) -> Option<&BTreeSet<String>> {
-        self.credential_specs.known()
-    }
-
-    /// True if this ServiceAccount may use the `GMSACredentialSpec`; `None` if that is not known.
-    pub fn may_use_credential_spec(&self, namespace: &str, account: &str, name: &str) -> Option<bool> {
-        self.gmsa.may_use(namespace, account, name)
-    }
-
-    /// True if the cluster certainly has no webhook that fills in credential specifications.
-    pub fn lacks_gmsa_webhook(&self) -> bool {
-        self.gmsa.has_webhook == Some(false)
-    }
-
-    pub fn kubernetes(&self) -> Option<KubernetesVersion> {
-        self.kubernetes
+        let asked = format!("{:?}", (&pod.node, &pod.node_selector, &pod.terms, class.map(|class| &class.selector)));
+        let nodes = self.nodes.known().map_or(&[][..], Vec::as_slice);
+        let mut selections = self.selections.lock().unwrap_or_else(PoisonError::into_inner);
+        if selections.len() == SELECTIONS {
+            selections.clear();
+        }
+        let find =
+            || (0..nodes.len()).filter(|index| nodes.get(*index).is_some_and(|node| node.is_for(pod, class))).collect();
+        let found: Arc<[usize]> = Arc::clone(selections.entry(asked).or_insert_with(find));
+        (0..found.len()).filter_map(move |index| nodes.get(*found.get(index)?))
     }
 
     /// True if it is known whether there is a class of this name: all classes are known, or pools of the manifests create them.
@@ -374,16 +373,6 @@ impl Facts {
         self.classes.contains_key(name)
             || self.existing.is_complete()
             || !self.existing.is_forbidden() && !self.pools.is_empty()
-    }
-
-    /// Returns the pool that creates the class of this name, if the class does not exist yet.
-    pub fn pool_to_create(&self, class: &str) -> Option<&Pool> {
-        self.to_come.get(class).map(Arc::as_ref)
-    }
-
-    /// Returns the pool in dry run that would create the class of this name, if nothing else does.
-    pub fn pool_in_dry_run(&self, class: &str) -> Option<&Pool> {
-        self.in_dry_run.get(class).map(Arc::as_ref)
     }
 
     /// True if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
@@ -509,7 +498,7 @@ impl Facts {
     /// Returns the classes to suggest whose nodes run images of this build, the most suitable first.
     pub fn classes_of(&self, build: Build) -> impl Iterator<Item = (&str, &Class)> {
         let is_usable = |name: &String, class: &Class| {
-            !self.in_dry_run.contains_key(name) && class.build().is_none_or(|hosts| !self.is_retired(hosts))
+            !self.in_dry_run.contains_key(name) && class.build().is_none_or(|hosts| !self.retired.contains(&hosts))
         };
         let of_build = |(name, class): &(&String, &Class)| class.image_build() == Some(build) && is_usable(name, class);
         let of_build = self.classes.iter().filter(of_build);
@@ -591,19 +580,15 @@ impl Facts {
         if self.are_nodes_open {
             return BTreeSet::from([BTreeSet::new()]);
         }
-        if self.has_nodes() {
-            let barrier =
-                |node: &WindowsNode| if self.taints_are_held { &node.while_held } else { &node.barrier }.clone();
-            return self.selected(pod, None).map(barrier).collect();
-        }
-        if self.pools.is_empty() {
+        if !self.knows_taints() {
             return BTreeSet::from([BTreeSet::from([Taint::os_windows()])]);
         }
-        let is_added = |pool: &Pool, taint: &Taint| !self.taints_are_held || pool.spec.waits_for_nobody(taint);
-        let added = |pool: &Arc<Pool>| {
-            keeping_off(&pool.spec.wanted_taints()).into_iter().filter(|taint| is_added(pool, taint)).collect()
-        };
-        self.pools.iter().map(added).collect()
+        let barrier = |node: &WindowsNode| if self.taints_are_held { &node.while_held } else { &node.barrier }.clone();
+        if self.has_nodes() {
+            self.selected(pod, None).map(barrier).collect()
+        } else {
+            self.supposed.iter().map(barrier).collect()
+        }
     }
 
     /// Returns the facts as if no taint kept pods off Windows nodes: manifests may be applied to clusters that are not known.
@@ -616,26 +601,16 @@ impl Facts {
         Self { retired: retired.clone(), ..self.clone() }
     }
 
-    /// True if the build is retired, so that no rule suggests to pin a pod to it.
-    pub(super) fn is_retired(&self, build: Build) -> bool {
-        self.retired.contains(&build)
-    }
-
     fn is_live(&self) -> bool {
         self.existing.is_complete() || self.existing.is_forbidden()
     }
 
     /// Returns the facts with the taints of pools held, if that makes a difference.
     pub(super) fn with_held_taints(&self) -> Option<Self> {
-        let of_nodes = || self.windows().any(|node| node.while_held != node.barrier);
-        let of_pools = || self.pools.iter().any(|pool| !pool.spec.deniable_taints().is_empty());
-        let differs = if self.has_nodes() { of_nodes() } else { of_pools() };
+        let known: Vec<&WindowsNode> = self.windows().collect();
+        let known = if known.is_empty() { self.supposed.iter().collect() } else { known };
+        let differs = known.iter().any(|node| node.while_held != node.barrier);
         (differs && !self.is_live()).then(|| Self { taints_are_held: true, ..self.clone() })
-    }
-
-    /// True if `DaemonSets` hold the taints that pools would add.
-    pub(super) fn taints_are_held(&self) -> bool {
-        self.taints_are_held
     }
 
     /// True if a known Windows node has this taint.
@@ -671,7 +646,7 @@ impl Facts {
     /// Returns how the pools of the nodes that this pod selects add taints. If no such node is known, all pools count.
     pub(super) fn treatments(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Treatment> {
         let of_nodes: BTreeSet<_> = self.selected(pod, class).filter_map(|node| node.treatment).collect();
-        if of_nodes.is_empty() { self.pools.iter().map(|pool| Treatment::of(pool)).collect() } else { of_nodes }
+        if of_nodes.is_empty() { self.supposed.iter().filter_map(|node| node.treatment).collect() } else { of_nodes }
     }
 
     /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
@@ -679,9 +654,8 @@ impl Facts {
     /// no node has its builds or its other labels, returns the taints that the pools want, which such nodes will get. If no
     /// node is known, returns the same, or `None` if there are no pools.
     pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
-        let of_pools = || self.pools.iter().map(|pool| keeping_off(&pool.spec.wanted_taints())).collect();
-        if !self.has_nodes() {
-            return (!self.pools.is_empty()).then(of_pools);
+        if !self.knows_taints() {
+            return None;
         }
         let guard = |node: &WindowsNode| node.finished.clone();
         let mut guards: BTreeSet<_> = self.selected(pod, class).map(guard).collect();
@@ -692,7 +666,7 @@ impl Facts {
             };
             guards = self.windows().filter(is_wanted).map(guard).collect();
         }
-        Some(if guards.is_empty() { of_pools() } else { guards })
+        Some(if guards.is_empty() { self.supposed.iter().map(guard).collect() } else { guards })
     }
 }
 

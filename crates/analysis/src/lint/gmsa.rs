@@ -118,7 +118,7 @@ fn not_allowed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let namespace = subject.workload.namespace;
     let account = get(subject.workload.raw, &["serviceAccountName"]).and_then(Value::as_str).unwrap_or("default");
     for (field, name) in options(subject, NAME).filter(|(_, name)| is_dns_subdomain(name)) {
-        if subject.facts.may_use_credential_spec(namespace, account, name) == Some(false) {
+        if subject.facts.gmsa.may_use(namespace, account, name) == Some(false) {
             let message = format!(
                 "no known role allows the ServiceAccount {namespace}/{account} to use the GMSACredentialSpec {name}, so the GMSA \
                  webhook refuses the pod"
@@ -130,13 +130,13 @@ fn not_allowed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn no_webhook(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let is_filled_in = options(subject, "gmsaCredentialSpec").next().is_some();
-    if subject.facts.lacks_gmsa_webhook() && !is_filled_in {
+    if subject.facts.gmsa.has_webhook == Some(false) && !is_filled_in {
         hits.extend(options(subject, NAME).map(|(field, _)| Hit::at(field)));
     }
 }
 
 fn missing_object(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some(known) = subject.facts.credential_specs() else { return };
+    let Some(known) = subject.facts.credential_specs.known() else { return };
     let missing = options(subject, NAME).filter(|(_, name)| is_dns_subdomain(name) && !known.contains(*name));
     hits.extend(missing.map(|(field, name)| Hit::at(field).saying(format!("there is no GMSACredentialSpec {name}"))));
 }

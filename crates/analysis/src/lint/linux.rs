@@ -60,7 +60,11 @@ fn images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     // Istio leaves pods alone that use the network of the node.
-    let namespace = subject.facts.namespace(subject.workload).filter(|_| subject.workload.raw["hostNetwork"] != true);
+    let namespace = subject
+        .facts
+        .namespaces
+        .get_key_value(subject.workload.namespace)
+        .filter(|_| subject.workload.raw["hostNetwork"] != true);
     for injector in &INJECTORS {
         let Some((asked_in, asks)) = injector.asked(subject.workload.metadata, namespace) else { continue };
         let (field, key) = injector.switch.place();

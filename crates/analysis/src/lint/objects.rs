@@ -149,7 +149,7 @@ pub fn selects(service: &Value, labels: &BTreeMap<String, String>) -> bool {
 fn version_skew(node: &Value, facts: &Facts, hits: &mut Vec<Hit>) {
     let field = ["status", "nodeInfo", "kubeletVersion"];
     let Some(text) = get(node, &field).and_then(Value::as_str) else { return };
-    let (Some(kubelet), Some(server)) = (kubernetes_version(text), facts.kubernetes()) else { return };
+    let (Some(kubelet), Some(server)) = (kubernetes_version(text), facts.kubernetes) else { return };
     // The allowed skew is 3 minor versions since 1.28, and 2 before.
     let allowed = if server.minor >= 28 { 3 } else { 2 };
     let fits = kubelet.minor <= server.minor && kubelet.minor + allowed >= server.minor;

@@ -342,7 +342,7 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
                  disks would be formatted as NTFS"
                     .to_owned(),
             )
-        } else if facts.taints_are_held() {
+        } else if facts.taints_are_held {
             hit.saying(
                 "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes: winpool \
                  holds its taint while DaemonSets here do not tolerate it"

@@ -151,8 +151,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Returns the fields that the API server would refuse if the pod had `os.name: windows`.
 pub(super) fn fields(subject: &Subject<'_>) -> Vec<String> {
-    let refused =
-        RULES.iter().filter(|rule| rule.scope == Scope::Windows && rule.holds_for(subject.facts.kubernetes()));
+    let refused = RULES.iter().filter(|rule| rule.scope == Scope::Windows && rule.holds_for(subject.facts.kubernetes));
     let fields = refused.flat_map(|rule| match rule.test {
         Test::Field(trigger) => trigger.hits(rule.field, subject.workload.raw).collect::<Vec<_>>(),
         _ => Vec::new(),

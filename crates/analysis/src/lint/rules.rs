@@ -129,7 +129,7 @@ fn check_by(
     let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
     let mut findings = Vec::new();
     for rule in
-        rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject) && is_known(rule))
+        rules.filter(|rule| rule.holds_for(facts.kubernetes) && applies(rule.scope, &subject) && is_known(rule))
     {
         let hits = match rule.test {
             Test::Field(trigger) => trigger.hits(rule.field, workload.raw).map(Hit::at).collect(),

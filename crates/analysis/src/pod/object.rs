@@ -1,6 +1,8 @@
 //! Pods, with what answers read of them beyond what decides about nodes.
 
 use std::borrow::Borrow;
+use std::mem;
+use std::ops::{Deref, DerefMut};
 
 use crate::kinds::WorkloadKind;
 use k8s_openapi::jiff::Timestamp;
@@ -8,7 +10,7 @@ use serde::Deserialize;
 use winpool_core::api::names;
 use winpool_core::plan::Now;
 use winpool_core::plan::pods::PodTable;
-use winpool_core::pod::{self as operator, PodProgress, PodStatus, StartStatus, WireMetadata, controlled_by, has_run};
+use winpool_core::pod::{self as operator, PodStatus, WireMetadata, controlled_by, has_run};
 
 use crate::view::queue_of;
 
@@ -26,26 +28,10 @@ pub fn table_of(pods: impl IntoIterator<Item: Borrow<operator::Pod>>, now: Now) 
 /// The fields of a pod that winpool reads to answer a question.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about a pod")]
 pub struct Pod {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    /// Kind and name of the controller that created it.
-    pub controller: Option<(String, String)>,
-    /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
-    pub template_hash: Option<String>,
-    pub created: Option<Timestamp>,
-    /// True if it has a deletionTimestamp.
-    pub is_terminating: bool,
-    /// True if a kubelet created it from a file on the node.
-    pub is_mirror: bool,
-    /// True if it has the annotation `winpool.dev/ignore`.
-    pub is_ignored: bool,
+    /// The fields that the operator reads, but for those in `spec`.
+    pub operator: operator::Pod,
     pub spec: PodSpec,
-    pub progress: PodProgress,
-    /// The part of its status that shows if it starts.
-    pub start_status: StartStatus,
     /// The node on which one of its containers runs or has run.
     pub ran_on: Option<String>,
     /// True if it has a phase, so that the scheduler has set `nodeName`. In a manifest, the author has set it.
@@ -74,56 +60,37 @@ pub(crate) fn is_of_debugger(name: &str, node: &str) -> bool {
     name.strip_prefix("node-debugger-").is_some_and(|rest| rest.starts_with(node))
 }
 
+impl Deref for Pod {
+    type Target = operator::Pod;
+
+    fn deref(&self) -> &operator::Pod {
+        &self.operator
+    }
+}
+
+impl DerefMut for Pod {
+    fn deref_mut(&mut self) -> &mut operator::Pod {
+        &mut self.operator
+    }
+}
+
 impl From<WirePod> for Pod {
     fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
-        let spec = PodSpec { queue: queue_of(&metadata), ..spec };
+        let mut spec = PodSpec { queue: queue_of(&metadata), ..spec };
         let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
         let ran_on = spec.node.clone().filter(|_| has_run(&status));
         let has_phase = status.phase.is_some();
         let (errors, unschedulable) = (errors_of(&status), unschedulable(&status));
-        let pod = operator::Pod::from(operator::WirePod { metadata, spec: spec.operator.clone(), status });
-        let is_bound = has_phase && !spec.node.as_deref().is_some_and(|node| is_of_debugger(&pod.name, node));
-        Self {
-            namespace: pod.namespace,
-            name: pod.name,
-            uid: pod.uid,
-            controller: pod.controller,
-            template_hash: pod.template_hash,
-            created: pod.created,
-            is_terminating: pod.is_terminating,
-            is_mirror: pod.is_mirror,
-            is_ignored: pod.is_ignored,
-            spec,
-            progress: pod.progress,
-            start_status: pod.start_status,
-            ran_on,
-            is_bound,
-            os_label,
-            errors,
-            progressed: None,
-            unschedulable,
-        }
+        let mut operator = operator::Pod::from(operator::WirePod { metadata, spec: spec.operator, status });
+        spec.operator = mem::take(&mut operator.spec);
+        let is_bound = has_phase && !spec.node.as_deref().is_some_and(|node| is_of_debugger(&operator.name, node));
+        Self { operator, spec, ran_on, is_bound, os_label, errors, progressed: None, unschedulable }
     }
 }
 
 impl From<&Pod> for operator::Pod {
     fn from(pod: &Pod) -> Self {
-        let pod = pod.clone();
-        Self {
-            namespace: pod.namespace,
-            name: pod.name,
-            uid: pod.uid,
-            controller: pod.controller,
-            template_hash: pod.template_hash,
-            created: pod.created,
-            is_terminating: pod.is_terminating,
-            is_mirror: pod.is_mirror,
-            is_ignored: pod.is_ignored,
-            spec: pod.spec.operator,
-            progress: pod.progress,
-            start_status: pod.start_status,
-            ..Self::default()
-        }
+        Self { spec: pod.spec.operator.clone(), ..pod.operator.clone() }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use winpool_core::api::{ObjectReference, Taint, names};
 use winpool_core::plan::nodes::capability_labels;
 use winpool_core::pod::{Class, System, selects_windows};
@@ -368,10 +367,7 @@ impl<'a> AdmittedPod<'a> {
         if values.len() < 2 || !self.spec.terms.is_empty() {
             return false;
         }
-        let key = names::WINDOWS_BUILD.to_owned();
-        let requirement = NodeSelectorRequirement { key, operator: "In".to_owned(), values: Some(values) };
-        let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
-        self.edit(Edit::require(&[term]), steps);
+        self.edit(Edit::require_builds(values), steps);
         true
     }
 

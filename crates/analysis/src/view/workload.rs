@@ -4,10 +4,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::api::names;
-use winpool_core::pod::{DaemonSet, WireMetadata};
+use winpool_core::pod::{self as operator, DaemonSet, WireMetadata};
 
 use crate::kinds::{TEMPLATE, WorkloadKind};
-use crate::pod::PodSpec;
+use crate::pod::{Pod, PodSpec};
 use crate::workload::{WorkloadManifest, is_ignored, or_default};
 
 use super::QUEUE;
@@ -146,6 +146,13 @@ impl Workload {
             ..of_object.clone()
         };
         Ok(WorkloadManifest::read_all(object).into_iter().flatten().map(of_template).collect())
+    }
+
+    /// Returns a pod as its template says.
+    pub fn pod(&self) -> Pod {
+        let (namespace, is_ignored) = (self.namespace.clone(), self.is_ignored);
+        let operator = operator::Pod { namespace, is_ignored, ..operator::Pod::default() };
+        Pod { operator, spec: self.template.clone(), os_label: self.os_label.clone(), ..Pod::default() }
     }
 
     /// Returns the workload of this kind as if it were read from a manifest. It has no raw fields, so rules about single fields do

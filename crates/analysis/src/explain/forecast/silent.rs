@@ -38,20 +38,22 @@ mod tests {
     use super::*;
 
     fn on(node: &str, spec: &str) -> Pod {
-        let spec = serde_yaml::from_str(spec).unwrap();
-        let mut pod = Pod { name: "web-1".to_owned(), namespace: "shop".to_owned(), spec, ..Pod::default() };
-        pod.spec.node = Some(node.to_owned());
-        Pod { progress: PodProgress::Started, ..pod }
+        let mut pod = Pod { spec: serde_yaml::from_str(spec).unwrap(), ..Pod::default() };
+        ("web-1".clone_into(&mut pod.name), "shop".clone_into(&mut pod.namespace));
+        (pod.spec.node, pod.progress) = (Some(node.to_owned()), PodProgress::Started);
+        pod
     }
 
     #[test]
     fn pods_that_run_on_windows_and_never_say_so_are_silent() {
+        let (mut waiting, mut terminating) = (on("win", "{}"), on("win", "{}"));
+        (waiting.progress, terminating.is_terminating) = (PodProgress::Waiting, true);
         for (pod, is_silent) in [
             (on("win", "{}"), true),
             (on("win", "{nodeSelector: {team: windows}}"), true),
             (on("linux-node", "{}"), false),
-            (Pod { progress: PodProgress::Waiting, ..on("win", "{}") }, false),
-            (Pod { is_terminating: true, ..on("win", "{}") }, false),
+            (waiting, false),
+            (terminating, false),
             (on("win", "{os: {name: windows}}"), false),
             (on("win", "{runtimeClassName: windows-2019}"), false),
             (on("win", "{nodeSelector: {kubernetes.io/os: windows}}"), false),

@@ -70,14 +70,10 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 
 /// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
 pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
-    (!kind.is_daemon_set()).then(|| Pod {
-        namespace: workload.namespace.clone(),
-        name: format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default()),
-        controller: Some((kind.name.to_owned(), workload.name.clone())),
-        is_ignored: workload.is_ignored,
-        spec: workload.template.clone(),
-        ..Pod::default()
-    })
+    let mut pod = workload.pod();
+    pod.name = format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default());
+    pod.controller = Some((kind.name.to_owned(), workload.name.clone()));
+    (!kind.is_daemon_set()).then_some(pod)
 }
 
 impl Simulation {
@@ -295,7 +291,8 @@ impl Simulation {
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the
     /// pod because the class selects other nodes.
     fn created(&self, pod: &Pod) -> Option<operator::Pod> {
-        let mut pod = Pod { uid: UID.to_owned(), ..pod.clone() };
+        let mut pod = pod.clone();
+        pod.uid = UID.to_owned();
         let is_new = pod.created.is_none() && !pod.is_bound;
         if let Some(class) = pod.spec.runtime_class.as_ref().filter(|_| is_new).and_then(|name| self.classes.get(name))
         {

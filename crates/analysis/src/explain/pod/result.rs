@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
+use crate::explain::status::is_zero;
 use crate::finding::Finding;
 use crate::lint::{CONTRADICTS_SELECTOR, NOT_FOUND};
 use crate::remedy::Remedy;
@@ -81,11 +82,6 @@ impl PodExplanation {
     pub fn is_known(&self) -> bool {
         self.unexplained.is_empty() || !self.problems.is_empty()
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 /// A known error of a pod, with its meaning.

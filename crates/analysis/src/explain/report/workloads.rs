@@ -16,7 +16,7 @@ use crate::view::View;
 use super::order::by_namespace;
 
 /// The workloads that need a Windows version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionWorkloads {
     /// The build of the version.
@@ -52,6 +52,11 @@ pub struct MovableWorkload {
 }
 
 impl VersionWorkloads {
+    fn of(product: &Product, target: &Product) -> Self {
+        let (build, product, move_to) = (product.build.to_string(), product.name.to_owned(), target.name.to_owned());
+        Self { build, product, move_to, ..Self::default() }
+    }
+
     /// True if nothing is known to keep the version.
     pub fn is_clear(&self) -> bool {
         self.pinned.is_empty() && self.unknown.is_empty()
@@ -76,7 +81,8 @@ pub(super) fn by_version(
     let is_of_nodes = |product: &Product| there.contains(&product.build);
     // Releases of the Semi-Annual Channel are of interest only where nodes have them.
     versions.retain(|(product, _)| product.is_ltsc || is_of_nodes(product));
-    let mut found: Vec<VersionWorkloads> = versions.iter().map(|(product, target)| empty(product, target)).collect();
+    let mut found: Vec<VersionWorkloads> =
+        versions.iter().map(|(product, target)| VersionWorkloads::of(product, target)).collect();
     for (version, (product, target)) in found.iter_mut().zip(&versions) {
         for guarded in view.guarded().into_iter().flatten() {
             let blocker =
@@ -126,16 +132,5 @@ fn target(product: &Product, wanted: Option<&'static Product>, there: &BTreeSet<
     match wanted {
         Some(wanted) => Some(wanted).filter(|wanted| wanted.build > product.build),
         None => next(),
-    }
-}
-
-fn empty(product: &Product, target: &Product) -> VersionWorkloads {
-    VersionWorkloads {
-        build: product.build.to_string(),
-        product: product.name.to_owned(),
-        move_to: target.name.to_owned(),
-        pinned: Vec::new(),
-        unknown: Vec::new(),
-        can_move: Vec::new(),
     }
 }

@@ -1,13 +1,11 @@
 //! The least change with which a workload runs on the nodes of both versions.
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
-use winpool_core::api::names;
-use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::pod::{Class, System, selects_windows};
 
 use crate::explain::blockers::image_change;
 use crate::explain::pool_change::compatible;
 use crate::explain::subject::WorkloadSubject;
+use crate::image::known::short;
 use crate::image::name::build_of;
 use crate::kinds::WorkloadKind;
 use crate::placement::Obstacle;
@@ -17,7 +15,6 @@ use crate::verdict::{PodOutcome, Verdict};
 use crate::view::Node;
 
 use super::facts::UpgradeFacts;
-use super::result::short_name;
 use super::stage::{Role, Scenario, Stage, Stages};
 
 /// Changes of pools that were tried, with the cluster as it is then.
@@ -42,9 +39,7 @@ impl<'s, 'a> PoolChanges<'s, 'a> {
     ) -> Option<Remedy> {
         let class = subject.template.spec.runtime_class.as_ref()?;
         let object = stages.now.objects.get(class).or_else(|| stages.after.objects.get(class))?;
-        let (name, pools) = (owner(object)?, &self.scenario.now.pools);
-        let pool = pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?;
-        let change = compatible(pool, class)?;
+        let change = compatible(object, &self.scenario.now.pools)?;
         if !self.tried.iter().any(|(tried, ..)| *tried == change) {
             let (rolling, after) = (self.scenario.rolling(Some(&change)), self.scenario.after(Some(&change)));
             self.tried.push((change.clone(), rolling, after));
@@ -141,7 +136,7 @@ impl Changed {
                 }
             }
             Obstacle::Affinity(expressions) => {
-                let version = node.version.map_or_else(String::new, |version| short_name(version.build));
+                let version = node.version.map_or_else(String::new, |version| short(version.build));
                 let expressions = expressions.join(" and ");
                 self.remedy.also(&format!("allow nodes of {version} too in the node affinity ({expressions})"));
                 self.remedy.rank = Rank::Decision;
@@ -223,10 +218,6 @@ impl Changed {
             return;
         }
         let builds = facts.builds_now().into_iter().chain(facts.targets());
-        let values: Vec<String> = builds.map(|build| build.to_string()).collect();
-        let key = names::WINDOWS_BUILD.to_owned();
-        let requirement = NodeSelectorRequirement { key, operator: "In".to_owned(), values: Some(values) };
-        let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
-        self.edit(Edit::require(&[term]));
+        self.edit(Edit::require_builds(builds.map(|build| build.to_string())));
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
-use winpool_core::windows::{Build, builds};
 
 use crate::explain::blockers::Evidence;
 use crate::remedy::Remedy;
@@ -110,9 +109,4 @@ pub struct UpgradedWorkload {
     /// The reason why nothing better is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-}
-
-/// The name of a Windows version in a table: `2022`.
-pub fn short_name(build: Build) -> String {
-    builds::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
 }

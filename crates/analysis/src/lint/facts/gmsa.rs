@@ -12,7 +12,7 @@ const RESOURCE: &str = "gmsacredentialspecs";
 
 /// The roles and bindings that let a ServiceAccount use `GMSACredentialSpec` objects, and the webhooks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GmsaFacts {
+pub(in crate::lint) struct GmsaFacts {
     /// The roles that allow it; `None` if roles are not known.
     roles: Option<Vec<UseRole>>,
     bindings: Vec<Value>,

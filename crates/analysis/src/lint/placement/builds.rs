@@ -115,7 +115,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if able != builds {
         let surely: BTreeSet<Build> = able.iter().copied().filter(|build| worst(build) == Runs::Yes).collect();
         let mut able = if surely.is_empty() { able } else { surely };
-        able.retain(|build| !subject.facts.is_retired(*build));
+        able.retain(|build| !subject.facts.retired.contains(build));
         hits.push(Hit::at("nodeSelector").remedied_by(selection(subject, &tagged, &able)));
     }
 }

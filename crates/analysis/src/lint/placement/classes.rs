@@ -127,12 +127,12 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 /// Returns how a pool comes to create the class, if the class does not exist yet.
 pub fn to_create(facts: &Facts, class: &str) -> Option<Remedy> {
-    Some(created_by(&facts.pool_to_create(class)?.spec, class))
+    Some(created_by(&facts.to_come.get(class)?.spec, class))
 }
 
 /// Returns what has to be done before a workload may name the class: a pool in dry run does not create it.
 pub fn before_naming(facts: &Facts, class: &str) -> Option<Remedy> {
-    Some(created_by(&facts.pool_in_dry_run(class)?.spec, class))
+    Some(created_by(&facts.in_dry_run.get(class)?.spec, class))
 }
 
 fn created_by(spec: &PoolSpec, class: &str) -> Remedy {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use anstyle::Style;
 use winpool_analysis::explain::blockers::Evidence;
-use winpool_analysis::explain::upgrade::{EndedPods, LeftOut, LeftOutReason, Upgrade, UpgradedWorkload, short_name};
+use winpool_analysis::explain::upgrade::{EndedPods, LeftOut, LeftOutReason, Upgrade, UpgradedWorkload};
+use winpool_analysis::image::known;
 use winpool_analysis::remedy::Remedy;
 use winpool_analysis::verdict::PodOutcome;
 use winpool_analysis::view::assume::AssumedNodes;
@@ -81,7 +82,7 @@ fn listed(names: &[String]) -> String {
 
 /// `2019, 2022`.
 fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
-    let name = |build: &String| build.parse::<Build>().map_or_else(|_| build.clone(), short_name);
+    let name = |build: &String| build.parse::<Build>().map_or_else(|_| build.clone(), known::short);
     builds.into_iter().map(name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
