@@ -55,7 +55,8 @@ fn lines(forecast: &Forecast) -> Vec<String> {
 
 fn running_on(node: &str) -> Pod {
     let mut pod = Pod { spec: yaml(&format!("{{nodeName: {node}}}")), ..Pod::default() };
-    ("shop".clone_into(&mut pod.namespace), "web-1".clone_into(&mut pod.name));
+    "shop".clone_into(&mut pod.namespace);
+    "web-1".clone_into(&mut pod.name);
     pod.progress = PodProgress::Started;
     pod
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::api::core::v1::Toleration;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::api::{Mode, Taint, TaintPolicy, names};
+use winpool_core::api::{Mode, Taint, names};
 use winpool_core::labels::Labels;
 use winpool_core::node::NodeFields;
 use winpool_core::plan::Now;
@@ -66,39 +66,39 @@ struct WindowsNode {
     barrier: BTreeSet<Taint>,
     /// The same if the operator holds every taint to which a `DaemonSet` may object.
     while_held: BTreeSet<Taint>,
-    /// How its pool adds taints, or the pool in dry run if no other selects it.
-    treatment: Option<Treatment>,
+    /// Its pool, or a pool in dry run if no other selects it.
+    pool: Option<Arc<Pool>>,
 }
 
 impl WindowsNode {
-    /// Returns a node of the view. `is_settled` is true for a pool with a status, and for none in a live cluster: then the taints of its nodes are
-    /// those that winpool has added so far.
-    fn of(seen: &SeenNode, policy: &Policy, is_settled: impl Fn(Option<&Pool>) -> bool) -> Self {
+    /// Returns a node of the view. `is_settled` is true if its pool has a status, and in a live cluster even without a pool: then the
+    /// taints of the node are those that winpool has added so far.
+    fn of(seen: &SeenNode, policy: &Policy, is_settled: impl Fn(Option<&Arc<Pool>>) -> bool) -> Self {
         let mut node = seen.object.node.clone();
         label_build(&mut node);
         let there = settled(&seen.host().as_read(&node));
         let changed = |consent| keeping_off(after(&node, &assess(&node, policy, consent).plan).taints.taints());
-        let owner = policy.owner(&node.labels).map(|entry| &*entry.pool);
+        let owner = policy.owner(&node.labels).map(|entry| &entry.pool);
         let mut finished = changed(Consent::Given);
-        let [barrier, while_held] = match is_settled(owner) {
-            true => [(); 2].map(|()| keeping_off(&there.taints)),
-            false => [finished.clone(), changed(Consent::Withheld)],
+        let [barrier, while_held] = if is_settled(owner) {
+            [(); 2].map(|()| keeping_off(&there.taints))
+        } else {
+            [finished.clone(), changed(Consent::Withheld)]
         };
-        let preview = policy.previews(&node.labels).next().map(|pool| &**pool);
+        let preview = policy.previews(&node.labels).next();
         if let Some(pool) = preview {
             let added = assess_as(&node, Some(pool), policy, Consent::Given).plan.taints.map(|change| change.added);
             finished.extend(keeping_off(&added.unwrap_or_default()));
         }
-        let treatment = owner.or(preview).map(Treatment::of);
-        Self { host: there.host(), there, number: 1, finished, barrier, while_held, treatment }
+        let pool = owner.or(preview).cloned();
+        Self { host: there.host(), there, number: 1, finished, barrier, while_held, pool }
     }
 
     /// Returns a node as this pool makes it, if no other node is known that the pods may be on.
     fn supposed(pool: &Arc<Pool>) -> Self {
         let finished = keeping_off(&pool.spec.wanted_taints());
         let while_held = finished.iter().filter(|taint| pool.spec.waits_for_nobody(taint)).cloned().collect();
-        let treatment = Some(Treatment::of(pool));
-        Self { barrier: finished.clone(), finished, while_held, treatment, ..Self::default() }
+        Self { barrier: finished.clone(), finished, while_held, ..Self::default() }
     }
 
     /// True if the pod selects the node, or its author has put it there.
@@ -194,7 +194,8 @@ impl Facts {
         let reported: BTreeSet<_> =
             pools.iter().zip(reported).filter(|(_, is)| *is).map(|(pool, _)| pool.spec.name.clone()).collect();
         let is_live = existing.is_complete() || existing.is_forbidden();
-        let is_settled = |pool: Option<&Pool>| is_live || pool.is_some_and(|pool| reported.contains(&pool.spec.name));
+        let is_settled =
+            |pool: Option<&Arc<Pool>>| is_live || pool.is_some_and(|pool| reported.contains(&pool.spec.name));
         let policy = policy_of_pools(&pools);
         let is_windows = |seen: &&SeenNode| seen.object.node.is_windows();
         let nodes = view.nodes.map(|nodes| {
@@ -317,8 +318,8 @@ impl Facts {
         let asked = asked.clone().with_classes(self.classes.values());
         if let Some(nodes) = self.nodes.known_mut() {
             let alike = nodes.iter().map(|node| {
-                let WindowsNode { there, finished, barrier, while_held, treatment, .. } = node;
-                (asked.group(there), finished, barrier, while_held, treatment)
+                let WindowsNode { there, finished, barrier, while_held, pool, .. } = node;
+                (asked.group(there), finished, barrier, while_held, pool.as_ref().map(|pool| &pool.spec.name))
             });
             let groups = one_of_each(alike);
             let one = |group: Group| Some(WindowsNode { number: group.nodes, ..nodes.get(group.index)?.clone() });
@@ -643,10 +644,11 @@ impl Facts {
         self.pools.iter().flat_map(wanted).filter(is_in_all).collect()
     }
 
-    /// Returns how the pools of the nodes that this pod selects add taints. If no such node is known, all pools count.
-    pub(super) fn treatments(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Treatment> {
-        let of_nodes: BTreeSet<_> = self.selected(pod, class).filter_map(|node| node.treatment).collect();
-        if of_nodes.is_empty() { self.supposed.iter().filter_map(|node| node.treatment).collect() } else { of_nodes }
+    /// Returns the pools of the nodes that this pod selects. If no such node is known, all pools count.
+    pub(super) fn pools_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&PoolSpec> {
+        let of_nodes: Vec<&Arc<Pool>> = self.selected(pod, class).filter_map(|node| node.pool.as_ref()).collect();
+        let pools = if of_nodes.is_empty() { self.pools.iter().collect() } else { of_nodes };
+        pools.into_iter().map(|pool| &*pool.spec).collect()
     }
 
     /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
@@ -667,22 +669,6 @@ impl Facts {
             guards = self.windows().filter(is_wanted).map(guard).collect();
         }
         Some(if guards.is_empty() { self.supposed.iter().map(guard).collect() } else { guards })
-    }
-}
-
-/// How a pool adds taints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Treatment {
-    /// False for a pool in dry run.
-    pub is_enforced: bool,
-    /// True if it adds them even if `DaemonSets` do not tolerate them.
-    pub is_forced: bool,
-}
-
-impl Treatment {
-    fn of(pool: &Pool) -> Self {
-        let spec = &pool.spec;
-        Self { is_enforced: spec.mode == Mode::Enforce, is_forced: spec.taint_policy == TaintPolicy::TaintOnly }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
-use winpool_core::api::{Effect, Taint, names};
+use winpool_core::api::{Effect, Mode, Taint, TaintPolicy, names};
 use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
 use winpool_core::windows::Build;
 use winpool_core::windows::taint::SPELLINGS;
@@ -400,8 +400,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 /// True if a pool that is not in dry run adds taints to nodes that the pod selects.
 fn is_enforced(subject: &Subject<'_>) -> bool {
-    let treatments = subject.facts.treatments(subject.pod, subject.class);
-    treatments.iter().any(|treatment| treatment.is_enforced)
+    subject.facts.pools_of(subject.pod, subject.class).iter().any(|pool| pool.mode == Mode::Enforce)
 }
 
 /// True if winpool adds the tolerations of all these taints to the pods.
@@ -448,10 +447,10 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 /// Says if pools add these taints before the DaemonSet tolerates them.
 fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
     let Subject { workload, facts, .. } = subject;
-    let treatments = facts.treatments(subject.pod, subject.class);
-    if treatments.is_empty() || taints.iter().any(|taint| facts.is_on_a_node(taint)) {
+    let pools = facts.pools_of(subject.pod, subject.class);
+    if pools.is_empty() || taints.iter().any(|taint| facts.is_on_a_node(taint)) {
         ""
-    } else if workload.is_ignored() || treatments.iter().any(|treatment| treatment.is_forced) {
+    } else if workload.is_ignored() || pools.iter().any(|pool| pool.taint_policy == TaintPolicy::TaintOnly) {
         "; winpool does not wait for this DaemonSet before it adds the taint"
     } else if is_enforced(subject) {
         "; winpool holds the taint if the DaemonSet is older than the taint"

@@ -163,18 +163,21 @@ impl<'a> AdmittedPod<'a> {
         Some(Remedy::advice(text))
     }
 
+    /// Returns the taints that keep the pod off the node, if nothing else does.
+    fn only_taints(&self, machine: &Node) -> Option<Vec<Taint>> {
+        let taints = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
+            Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => Some(taint),
+            _ => None,
+        });
+        taints.collect()
+    }
+
     /// Adds the tolerations that the pod lacks on one node, if it then starts wherever it can be scheduled.
     fn by_tolerations(&self, machines: &[Node]) -> Option<Remedy> {
-        let taints = |machine: &Node| {
-            let taints = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
-                Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => Some(taint),
-                _ => None,
-            });
-            taints.collect::<Option<Vec<Taint>>>().filter(|taints| !taints.is_empty())
-        };
         let own = machines.iter().filter(|machine| machine.is_windows() == self.is_windows);
-        let mut closest: Vec<(&Node, Vec<Taint>)> =
-            own.filter_map(|machine| Some((machine, taints(machine)?))).collect();
+        let mut closest: Vec<(&Node, Vec<Taint>)> = own
+            .filter_map(|machine| Some((machine, self.only_taints(machine).filter(|taints| !taints.is_empty())?)))
+            .collect();
         closest.sort_by_key(|(_, taints)| taints.len());
         closest.into_iter().take(TRIED).find_map(|(_, taints)| {
             let remedy = Remedy::of(taints.iter().map(Edit::tolerate).collect());
@@ -221,17 +224,12 @@ impl<'a> AdmittedPod<'a> {
     /// Names the tolerations that the pod lacks on a node: its class does not exist, and so may have them or not.
     fn unless_class(&self, machines: &[Node]) -> String {
         let own = machines.iter().filter(|machine| machine.is_windows() == self.is_windows);
-        let lacking = own.filter_map(|machine| {
-            let taints = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
-                Obstacle::Taint(taint) => Some(Edit::tolerate(&taint).to_string()),
-                _ => None,
-            });
-            taints.collect::<Option<Vec<String>>>()
-        });
-        match lacking.min_by_key(Vec::len).filter(|steps| !steps.is_empty()) {
-            Some(steps) => format!(". Unless that class has it, also {}", steps.join(" and ")),
-            None => String::new(),
+        let lacking = own.filter_map(|machine| self.only_taints(machine)).min_by_key(Vec::len);
+        let steps: Vec<String> = lacking.iter().flatten().map(|taint| Edit::tolerate(taint).to_string()).collect();
+        if steps.is_empty() {
+            return String::new();
         }
+        format!(". Unless that class has it, also {}", steps.join(" and "))
     }
 
     /// True if the class is for the only build that the pod asks for.

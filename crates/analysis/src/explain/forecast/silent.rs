@@ -39,7 +39,8 @@ mod tests {
 
     fn on(node: &str, spec: &str) -> Pod {
         let mut pod = Pod { spec: serde_yaml::from_str(spec).unwrap(), ..Pod::default() };
-        ("web-1".clone_into(&mut pod.name), "shop".clone_into(&mut pod.namespace));
+        "web-1".clone_into(&mut pod.name);
+        "shop".clone_into(&mut pod.namespace);
         (pod.spec.node, pod.progress) = (Some(node.to_owned()), PodProgress::Started);
         pod
     }

@@ -292,7 +292,7 @@ impl Simulation {
     /// pod because the class selects other nodes.
     fn created(&self, pod: &Pod) -> Option<operator::Pod> {
         let mut pod = pod.clone();
-        pod.uid = UID.to_owned();
+        UID.clone_into(&mut pod.uid);
         let is_new = pod.created.is_none() && !pod.is_bound;
         if let Some(class) = pod.spec.runtime_class.as_ref().filter(|_| is_new).and_then(|name| self.classes.get(name))
         {
