@@ -128,8 +128,7 @@ fn check_by(
     let subject = Subject { workload, pod: &admitted, class, target, queued, facts };
     let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
     let mut findings = Vec::new();
-    for rule in
-        rules.filter(|rule| rule.holds_for(facts.kubernetes) && applies(rule.scope, &subject) && is_known(rule))
+    for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes) && applies(rule.scope, &subject) && is_known(rule))
     {
         let hits = match rule.test {
             Test::Field(trigger) => trigger.hits(rule.field, workload.raw).map(Hit::at).collect(),
