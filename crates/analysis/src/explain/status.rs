@@ -25,6 +25,7 @@ use crate::explain::installation::Installation;
 use crate::explain::node::{UNOWNED, selects, state_under};
 use crate::explain::pod_count::PodCount;
 use crate::explain::pod_defaults::unused;
+use crate::image::known::name_of;
 use crate::pod::Pod;
 use crate::support::{Vendor, ends_of_support};
 use crate::verdict::ending;
@@ -322,7 +323,7 @@ fn support_ends_next(
     let known = by_build.iter().filter_map(|(build, nodes)| Some(((*build)?, nodes)));
     let ends = known.flat_map(|(build, nodes)| {
         ends_of_support(build, vendors).map(move |(by, day)| SupportEnd {
-            product: builds::name_of(build),
+            product: name_of(build),
             node_count: *nodes,
             by: by.to_owned(),
             day,

@@ -90,7 +90,17 @@ fn word(platform: &Platform) -> (Option<Build>, String) {
     (build, if architecture == "amd64" { name } else { format!("{name} {architecture}") })
 }
 
+/// Returns the name of the release with this build, or else the build.
+pub fn name_of(build: Build) -> String {
+    builds::by_build(build).map_or_else(|| build.to_string(), |product| product.name.to_owned())
+}
+
 /// Returns the version of a release, such as `2022`, or else the build.
 pub fn short(build: Build) -> String {
     builds::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
+}
+
+/// Returns the same of a build as text; other text as it is.
+pub fn short_of(build: &str) -> String {
+    build.parse().map_or_else(|_| build.to_owned(), short)
 }

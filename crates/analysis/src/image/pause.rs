@@ -1,7 +1,9 @@
 //! Kubernetes' pause images for Windows, from which the sandbox of each pod starts.
 
 use winpool_core::windows::Build;
-use winpool_core::windows::builds::{by_build, name_of};
+use winpool_core::windows::builds::by_build;
+
+use super::known::name_of;
 
 /// Returns how to give a node of this build a pause image that it runs.
 pub(crate) fn remedy(build: Option<Build>) -> String {

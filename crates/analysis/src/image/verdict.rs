@@ -2,9 +2,9 @@
 
 use winpool_core::api::Isolation;
 use winpool_core::windows::Build;
-use winpool_core::windows::builds::name_of;
 use winpool_core::windows::compatibility::Runs;
 
+use super::known::name_of;
 use super::name::build_of;
 use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, runs, runs_on};
 

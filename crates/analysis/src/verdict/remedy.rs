@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use winpool_core::api::{ObjectReference, Taint, names};
 use winpool_core::plan::nodes::capability_labels;
 use winpool_core::pod::{Class, System, selects_windows};
-use winpool_core::windows::builds::name_of;
 use winpool_core::words::joined;
 
+use crate::image::known::name_of;
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Guess, similar_class};
 use crate::remedy::{Edit, Rank, Remedy};

@@ -16,7 +16,9 @@ use winpool_core::plan::pools::pool::{Policy, policy_of};
 use winpool_core::plan::taints::Consent;
 use winpool_core::pod::affinity::holds;
 use winpool_core::windows::Build;
-use winpool_core::windows::builds::{self, name_of};
+use winpool_core::windows::builds;
+
+use crate::image::known::name_of;
 
 use super::{SeenNode, View, after, relabelled};
 

@@ -157,7 +157,7 @@ fn runs_on(image: &ImageReport) -> String {
             of_build().filter(|nodes| nodes.runs).map(|nodes| nodes.node_count).sum(),
             of_build().map(|nodes| nodes.node_count).sum(),
         );
-        let name = short(build);
+        let name = known::short_of(build);
         match runs {
             0 => None,
             runs if runs == nodes => Some(name),
@@ -170,11 +170,6 @@ fn runs_on(image: &ImageReport) -> String {
     }
     let builds = if builds.is_empty() { "no node".to_owned() } else { builds.join(", ") };
     if image.unknown.is_some() { format!("{builds} (by its tag)") } else { builds }
-}
-
-/// `2022`, or the build.
-fn short(build: &str) -> String {
-    build.parse().map_or_else(|_| build.to_owned(), known::short)
 }
 
 /// Returns the reasons that the columns do not show: unknown images, nodes that are older than the image, and single

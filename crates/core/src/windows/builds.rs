@@ -137,11 +137,6 @@ pub fn by_build(build: Build) -> Option<&'static Product> {
     all().iter().find(|product| product.build == build)
 }
 
-/// The name of the release with this build, or else the build.
-pub fn name_of(build: Build) -> String {
-    by_build(build).map_or_else(|| build.to_string(), |product| product.name.to_owned())
-}
-
 /// Returns the release with this name, in one of its [spellings](Product::spellings).
 pub fn by_version(version: &str) -> Option<&'static Product> {
     all().iter().find(|product| product.spellings().any(|spelling| spelling == version))

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use winpool_core::api::Isolation;
 use winpool_core::pod::System;
 use winpool_core::windows::Build;
-use winpool_core::windows::builds::name_of;
 use winpool_core::windows::compatibility::Runs;
 
 use crate::explain::images::{Move, moved};
+use crate::image::known::name_of;
 use crate::image::name::build_of;
 use crate::image::{Host, Sign, can_run, runs_on};
 use crate::lint::facts::Facts;

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use winpool_core::api::ObjectReference;
-use winpool_core::windows::builds::name_of;
+
+use crate::image::known::name_of;
 
 use super::numbers::Numbers;
 use super::workloads::VersionWorkloads;

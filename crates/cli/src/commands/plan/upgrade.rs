@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use anstyle::Style;
 use winpool_analysis::explain::blockers::Evidence;
 use winpool_analysis::explain::upgrade::{EndedPods, LeftOut, LeftOutReason, Upgrade, UpgradedWorkload};
-use winpool_analysis::image::known;
+use winpool_analysis::image::known::{name_of, short_of};
 use winpool_analysis::remedy::Remedy;
 use winpool_analysis::verdict::PodOutcome;
 use winpool_analysis::view::assume::AssumedNodes;
 use winpool_client::terminal;
 use winpool_core::api::ObjectReference;
-use winpool_core::windows::Build;
-use winpool_core::windows::builds::name_of;
 use winpool_core::words::{count, joined};
 
 use crate::print::text::{BAD, BOLD, DIM, GOOD, Table, Text, WARN};
@@ -82,8 +80,7 @@ fn listed(names: &[String]) -> String {
 
 /// `2019, 2022`.
 fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
-    let name = |build: &String| build.parse::<Build>().map_or_else(|_| build.clone(), known::short);
-    builds.into_iter().map(name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+    builds.into_iter().map(|build| short_of(build)).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// Names what the answer does not consider: the update level of the new nodes, labels, and errors that every version has.

@@ -210,8 +210,8 @@ impl PodTable {
         if !self.is_complete || !self.daemon_sets.is_complete || !self.has_looked {
             return;
         }
-        if self.objectors.is_none() {
-            self.windows.held_by().for_each(|(set, selector)| self.daemon_sets.recall(set, selector, now));
+        for pool in self.windows.policy.pools().filter(|_| self.objectors.is_none()) {
+            pool.consent.held_by.iter().for_each(|set| self.daemon_sets.recall(set, &pool.spec.node_selector, now));
         }
         let is_for_windows = |Objector { name, placement, .. }: &Objector| {
             placement.system != Some(System::Linux)

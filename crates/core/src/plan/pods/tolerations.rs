@@ -93,7 +93,7 @@ pub struct WindowsNodes {
     pub(crate) others: OtherNodes,
     /// The names of those of them that report Windows. Their label has just changed.
     doubtful: BTreeSet<Arc<str>>,
-    policy: Policy,
+    pub(crate) policy: Policy,
     /// The names of RuntimeClasses that select Windows nodes.
     classes: BTreeSet<String>,
     /// What was found, by the address of the placement, which is not used again as long as it is known here.
@@ -151,12 +151,6 @@ impl WindowsNodes {
     pub(crate) fn had_taints_before(&self, set: &Objector) -> bool {
         let mut since = self.policy.pools().flat_map(|pool| &pool.consent.since);
         since.any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
-    }
-
-    /// The `DaemonSets` that held a taint when the status was written, each with the selector of its pool.
-    pub(crate) fn held_by(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
-        let pools = self.policy.pools();
-        pools.flat_map(|pool| pool.consent.held_by.iter().map(|set| (set.as_str(), &pool.spec.node_selector)))
     }
 
     /// The time at which winpool first added each taint of the pool to a node.
