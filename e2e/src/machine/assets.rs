@@ -187,9 +187,7 @@ impl Component {
         }
         let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         let version = self.module()?.version_of(KUBERNETES)?.trim_start_matches('v');
-        let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-        let data = data.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
-        Ok(data
+        Ok(home("XDG_DATA_HOME", ".local/share")
             .map(|data| data.join(format!("kubebuilder-envtest/k8s/{version}-linux-{architecture}")).join(self.name())))
     }
 
@@ -358,14 +356,15 @@ pub(crate) fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> R
     fs::rename(&unfinished, target).when("rename", &unfinished)
 }
 
+/// The directory that this variable names, or else this one in the user's home.
+fn home(variable: &str, below: &str) -> Option<PathBuf> {
+    let from = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    from(variable).filter(|path| path.is_absolute()).or_else(|| Some(from("HOME")?.join(below)))
+}
+
 /// `$XDG_CACHE_HOME/winpool` or `~/.cache/winpool`.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
-    let from = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let directory = from("XDG_CACHE_HOME")
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(from("HOME")?.join(".cache")))
-        .ok_or(Error::NoCacheFolder)?
-        .join("winpool");
+    let directory = home("XDG_CACHE_HOME", ".cache").ok_or(Error::NoCacheFolder)?.join("winpool");
     fs::create_dir_all(&directory).when("make the directory", &directory)?;
     Ok(directory)
 }

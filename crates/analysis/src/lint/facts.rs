@@ -423,8 +423,12 @@ impl Facts {
 
     /// Returns the system that the workload is for, also by the nodes on which its pods have started.
     pub fn guess_of(&self, workload: &WorkloadManifest<'_>) -> Option<Guess> {
-        let (pod, _) = self.admitted(workload);
-        system::or_by_history(self.guess(&pod), self.started_on_windows(workload) == Some(true))
+        self.guess_of_admitted(&self.admitted(workload).0, workload)
+    }
+
+    /// Returns the same for pods with what their namespace and Kueue add.
+    pub(super) fn guess_of_admitted(&self, admitted: &PodSpec, workload: &WorkloadManifest<'_>) -> Option<Guess> {
+        system::or_by_history(self.guess(admitted), self.started_on_windows(workload) == Some(true))
     }
 
     /// Returns true if containers of the workload have started, and only on Windows nodes; false if also on others; `None` if

@@ -124,7 +124,7 @@ fn check_by(
     facts: &Facts,
 ) -> Vec<Finding> {
     let ((admitted, queued), class) = (facts.admitted(workload), facts.meant_class(&workload.pod));
-    let target = Target::of(facts.guess_of(workload));
+    let target = Target::of(facts.guess_of_admitted(&admitted, workload));
     let subject = Subject { workload, pod: &admitted, class, target, queued, facts };
     let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
     let mut findings = Vec::new();

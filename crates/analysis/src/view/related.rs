@@ -10,36 +10,36 @@ use crate::workload::get;
 /// A kind of objects that workloads refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct RelatedKind {
-    pub api_version: &'static str,
+    /// Its versions. A cluster may serve several, which have the same objects.
+    pub api_versions: &'static [&'static str],
     pub kind: &'static str,
     pub is_namespaced: bool,
     /// A text that is in each workload which refers to one, perhaps through others.
     pub mention: &'static str,
 }
 
-/// Claims with their `StorageClass`, and the queues of Kueue with their flavors, in the versions that a cluster may serve.
-pub const RELATED: [RelatedKind; 8] = [
-    related("v1", "PersistentVolumeClaim", true, "\"persistentVolumeClaim\""),
+const KUEUE: &[&str] = &["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"];
+
+/// Claims with their `StorageClass`, and the queues of Kueue with their flavors.
+pub const RELATED: [RelatedKind; 5] = [
+    related(&["v1"], "PersistentVolumeClaim", true, "\"persistentVolumeClaim\""),
     // Also of `volumeClaimTemplates` and of `ephemeral.volumeClaimTemplate`.
-    related("storage.k8s.io/v1", "StorageClass", false, "olumeClaim"),
-    related("kueue.x-k8s.io/v1beta1", "LocalQueue", true, QUEUE),
-    related("kueue.x-k8s.io/v1beta1", "ClusterQueue", false, QUEUE),
-    related("kueue.x-k8s.io/v1beta1", "ResourceFlavor", false, QUEUE),
-    related("kueue.x-k8s.io/v1beta2", "LocalQueue", true, QUEUE),
-    related("kueue.x-k8s.io/v1beta2", "ClusterQueue", false, QUEUE),
-    related("kueue.x-k8s.io/v1beta2", "ResourceFlavor", false, QUEUE),
+    related(&["storage.k8s.io/v1"], "StorageClass", false, "olumeClaim"),
+    related(KUEUE, "LocalQueue", true, QUEUE),
+    related(KUEUE, "ClusterQueue", false, QUEUE),
+    related(KUEUE, "ResourceFlavor", false, QUEUE),
 ];
 
 /// The label with the `LocalQueue` of a workload.
 pub(crate) const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 const fn related(
-    api_version: &'static str,
+    api_versions: &'static [&'static str],
     kind: &'static str,
     is_namespaced: bool,
     mention: &'static str,
 ) -> RelatedKind {
-    RelatedKind { api_version, kind, is_namespaced, mention }
+    RelatedKind { api_versions, kind, is_namespaced, mention }
 }
 
 /// The known objects of these kinds. One that is missing is not known.
@@ -49,7 +49,8 @@ pub struct Related(BTreeMap<(String, String, String), Value>);
 impl Related {
     /// True if objects of this kind are kept.
     pub fn keeps(group: &str, kind: &str) -> bool {
-        RELATED.iter().any(|related| related.kind == kind && group_of(related.api_version) == group)
+        let is_in_group = |related: &RelatedKind| related.api_versions.iter().any(|version| group_of(version) == group);
+        RELATED.iter().any(|related| related.kind == kind && is_in_group(related))
     }
 
     /// Adds an object of this kind. One that names no namespace, and needs one, is in this one.

@@ -70,10 +70,13 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 
 /// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
 pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
+    if kind.is_daemon_set() {
+        return None;
+    }
     let mut pod = workload.pod();
     pod.name = format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default());
     pod.controller = Some((kind.name.to_owned(), workload.name.clone()));
-    (!kind.is_daemon_set()).then_some(pod)
+    Some(pod)
 }
 
 impl Simulation {

@@ -76,13 +76,17 @@ pub async fn add_namespace(client: &Client, name: &str, view: &mut View) -> Resu
 pub async fn add_related(client: &Client, namespace: Option<&str>, view: &mut View) -> Result<(), ReadError> {
     let mentioned = RELATED.iter().filter(|related| view.written.mention(related.mention));
     let found = Arc::make_mut(&mut view.related);
-    for &RelatedKind { api_version, kind, is_namespaced, .. } in mentioned {
-        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api = api_of(client, namespace.filter(|_| is_namespaced), &resource);
-        match live::list(kind, &api, ListParams::default(), |object| found.add(kind, "", object)).await {
-            Ok(()) | Err(ReadError::Forbidden { .. } | ReadError::Failed { error: RequestError::Gone, .. }) => {}
-            Err(error) => return Err(error),
+    for &RelatedKind { api_versions, kind, is_namespaced, .. } in mentioned {
+        for api_version in api_versions {
+            let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let api = api_of(client, namespace.filter(|_| is_namespaced), &resource);
+            match live::list(kind, &api, ListParams::default(), |object| found.add(kind, "", object)).await {
+                Ok(()) | Err(ReadError::Forbidden { .. }) => break,
+                // The cluster may serve another version.
+                Err(ReadError::Failed { error: RequestError::Gone, .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())
