@@ -142,7 +142,7 @@ impl SimulatedNode {
         self
     }
 
-    /// Adds a taint at registration, as with `--register-with-taints`. An empty value is no value.
+    /// Adds a taint at registration, as with `--register-with-taints`. With an empty text the taint has no value.
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.taints.push(Taint {
             key: key.to_owned(),

@@ -42,7 +42,7 @@ const NO_HOST_NAMESPACES: &str = "cannot be true for a Windows pod, which shares
 const USER_NAME: &str = "remove it: Windows has user names: use securityContext.windowsOptions.runAsUserName";
 const NO_GROUPS: &str = "remove it: Windows has access control lists, not group IDs";
 const REMOVE: &str = "remove it: Windows has no equivalent";
-const NO_CAPABILITIES: &str = "remove it: on Windows the user decides, windowsOptions.runAsUserName";
+const NO_CAPABILITIES: &str = "remove it: Windows goes by the rights of windowsOptions.runAsUserName";
 
 pub(super) const RULES: &[Rule] = &[
     triggered(

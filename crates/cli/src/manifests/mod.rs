@@ -50,8 +50,8 @@ pub(crate) struct Manifests<K> {
     pub are_complete: bool,
 }
 
-/// Reads the manifests in these files and directories; `stdin` is read in place of `-`. Prints the reason for each file and object that
-/// cannot be read, and reads the others. Fails if there is no Kubernetes object.
+/// Reads the manifests in these files and directories; `-` stands for `stdin`. Says why a file or an object cannot be read, and
+/// goes on with the next one. Fails if no Kubernetes object is found.
 pub(crate) fn read<K: Keep>(paths: &[PathBuf], mut stdin: impl Read) -> Result<Manifests<K>, InputError> {
     progress::during("reading manifests", || read_all(paths, &mut stdin))
 }

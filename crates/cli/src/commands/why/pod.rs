@@ -422,7 +422,7 @@ impl Surroundings {
                 serving.join(" or ")
             ))),
             (_, true) => Some(Remedy::advice(format!(
-                "there is no Windows node, and no autoscaler creates one for these pods: {}",
+                "the cluster has no Windows node, and no autoscaler would create one for these pods: {}",
                 lacking.collect::<Vec<_>>().join(". ")
             ))),
         };
