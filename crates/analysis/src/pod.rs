@@ -78,8 +78,7 @@ impl ClassExt for Class {
     }
 
     fn conflict(&self, spec: &PodSpec) -> Option<&str> {
-        let differs = |key: &str, value: &str| spec.selected(key).is_some_and(|selected| selected != value);
-        self.selector.iter().find(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str())
+        self.selector.iter().find(|(key, value)| spec.selects_another(key, value)).map(|(key, _)| key.as_str())
     }
 
     fn admit(&self, spec: &mut PodSpec) {
@@ -120,6 +119,11 @@ impl PodSpec {
     /// Returns the value that `nodeSelector` requires for a label.
     pub fn selected(&self, key: &str) -> Option<&str> {
         self.node_selector.get(key).map(String::as_str)
+    }
+
+    /// True if `nodeSelector` requires another value for the label.
+    pub fn selects_another(&self, key: &str, value: &str) -> bool {
+        self.selected(key).is_some_and(|selected| selected != value)
     }
 
     /// Returns the values of a label that the required node affinity allows, if every term restricts them.

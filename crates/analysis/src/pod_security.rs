@@ -5,6 +5,8 @@
 //! supported version reads, are left out.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 
 use serde_json::Value;
 
@@ -16,7 +18,7 @@ const VERSION: &str = "pod-security.kubernetes.io/enforce-version";
 
 /// What a namespace enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PodSecurity {
+struct PodSecurity {
     /// False for `baseline`.
     is_restricted: bool,
     /// The minor version of the checks; `None` for that of the API server.
@@ -25,7 +27,7 @@ pub struct PodSecurity {
 
 impl PodSecurity {
     /// Reads the labels of a namespace. `None` if it enforces nothing, as far as they say: an API server may have other defaults.
-    pub fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
+    fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
         let is_restricted = match labels.get(ENFORCE)?.as_str() {
             "restricted" => true,
             "baseline" => false,
@@ -35,19 +37,105 @@ impl PodSecurity {
         Some(Self { is_restricted, minor })
     }
 
-    /// The name of the level.
-    pub fn level(self) -> &'static str {
-        if self.is_restricted { "restricted" } else { "baseline" }
-    }
-
-    /// Returns why the API server refuses a pod with this spec and metadata, in its words: `hostProcess`, `host namespaces`.
-    pub fn violations(self, spec: &Value, metadata: &Value, server: Option<KubernetesVersion>) -> Vec<&'static str> {
-        let newest = server.map_or(u32::MAX, |version| version.minor);
-        let pod = Pod { spec, metadata, minor: self.minor.unwrap_or(newest).min(newest) };
-        let checks = BASELINE.iter().chain(if self.is_restricted { RESTRICTED } else { ONLY_BASELINE });
-        checks.filter(|(_, is_violated)| is_violated(&pod)).map(|(reason, _)| *reason).collect()
+    /// Returns why the API server refuses these pods, if it does.
+    fn refuses(self, pod: &Violations, server: Option<KubernetesVersion>) -> Option<Vec<&'static str>> {
+        let newest = server.map_or(NEWEST, |version| version.minor);
+        let minor = self.minor.unwrap_or(newest).min(newest);
+        let counts =
+            |found: &&Violation| found.levels[usize::from(self.is_restricted)] && found.minors.contains(&minor);
+        let reasons: Vec<_> = pod.0.iter().filter(counts).map(|found| found.reason).collect();
+        (!reasons.is_empty()).then_some(reasons)
     }
 }
+
+/// What namespaces enforce, as far as their labels are known.
+#[derive(Clone, Debug, Default)]
+pub struct Enforced {
+    levels: BTreeMap<String, PodSecurity>,
+    server: Option<KubernetesVersion>,
+}
+
+impl Enforced {
+    /// Reads the labels of namespaces, by their names.
+    pub fn of(labels: &BTreeMap<String, BTreeMap<String, String>>, server: Option<KubernetesVersion>) -> Self {
+        let levels = labels.iter().filter_map(|(name, labels)| Some((name.clone(), PodSecurity::of(labels)?)));
+        Self { levels: levels.collect(), server }
+    }
+
+    /// Returns why the API server refuses these pods in this namespace, if it does.
+    pub fn refuses(&self, namespace: &str, pod: &Violations) -> Option<Forbidden> {
+        let enforced = self.levels.get(namespace)?;
+        let reasons = enforced.refuses(pod, self.server)?;
+        Some(Forbidden { namespace: namespace.to_owned(), is_restricted: enforced.is_restricted, reasons })
+    }
+}
+
+/// The reason why the API server refuses pods in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forbidden {
+    namespace: String,
+    is_restricted: bool,
+    /// In the words of the API server: `hostProcess`, `host namespaces`.
+    pub reasons: Vec<&'static str>,
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (level, reasons) = (if self.is_restricted { "restricted" } else { "baseline" }, self.reasons.join(", "));
+        let namespace = &self.namespace;
+        write!(
+            f,
+            "namespace {namespace} enforces the PodSecurity level {level}, so the API server refuses the pod: {reasons}"
+        )
+    }
+}
+
+impl Forbidden {
+    /// Returns what to do if the pod needs what the level forbids.
+    pub fn remedy(&self) -> Option<String> {
+        let is_needed = self.reasons.contains(&HOST_PROCESS);
+        is_needed.then(|| format!("set the label {ENFORCE}: privileged on the namespace, which HostProcess pods need"))
+    }
+}
+
+/// The checks that a pod does not pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Violations(Vec<Violation>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Violation {
+    reason: &'static str,
+    /// True for each level that has the check: `baseline`, `restricted`.
+    levels: [bool; 2],
+    /// The minor versions in which the pod does not pass it.
+    minors: Range<u32>,
+}
+
+impl Violations {
+    /// Tries the checks of all levels and versions on a pod with this spec and metadata.
+    pub fn of(spec: &Value, metadata: &Value) -> Self {
+        let by_level = [(BASELINE, [true, true]), (ONLY_BASELINE, [true, false]), (RESTRICTED, [false, true])];
+        let checks = by_level.into_iter().flat_map(|(checks, levels)| checks.iter().map(move |check| (check, levels)));
+        let found = checks.filter_map(|((reason, is_violated), levels)| {
+            let in_minor = |minor| is_violated(&Pod { spec, metadata, minor });
+            let minors = match (in_minor(0), in_minor(NEWEST)) {
+                (false, false) => return None,
+                (true, true) => 0..u32::MAX,
+                // A check has changed once at most, to be stricter or to allow more.
+                (true, false) => 0..CHANGED.into_iter().find(|minor| !in_minor(*minor))?,
+                (false, true) => CHANGED.into_iter().find(|minor| in_minor(*minor))?..u32::MAX,
+            };
+            Some(Violation { reason, levels, minors })
+        });
+        Self(found.collect())
+    }
+}
+
+/// The minor versions in which checks changed, and one that is newer.
+const CHANGED: [u32; 8] = [25, 27, 29, 31, 32, 34, 35, 37];
+const NEWEST: u32 = u32::MAX - 1;
+
+const HOST_PROCESS: &str = "hostProcess";
 
 /// A pod, and the version of the checks.
 struct Pod<'a> {
@@ -61,7 +149,7 @@ type Check = (&'static str, fn(&Pod<'_>) -> bool);
 
 /// The checks of both levels.
 const BASELINE: &[Check] = &[
-    ("hostProcess", |pod| pod.any_context(|context| context["windowsOptions"]["hostProcess"] == true)),
+    (HOST_PROCESS, |pod| pod.any_context(|context| context["windowsOptions"]["hostProcess"] == true)),
     ("host namespaces", |pod| ["hostNetwork", "hostPID", "hostIPC"].iter().any(|field| pod.spec[*field] == true)),
     ("privileged", |pod| pod.any_container_context(|context| context["privileged"] == true)),
     ("hostPort", |pod| {

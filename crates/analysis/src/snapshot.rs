@@ -16,7 +16,7 @@ use winpool_core::pod::{Class, SYSTEM_LABELS};
 use crate::image::linux_only::is_injection_label;
 use crate::kubernetes::KubernetesVersion;
 use crate::verdict::Asked;
-use crate::view::{NODE_SELECTORS, SeenNode, View};
+use crate::view::{FILE_SYSTEM, IS_DEFAULT, KUEUE, NODE_SELECTORS, Related, SeenNode, View};
 
 /// The version of the format.
 pub const VERSION: &str = "snapshot.winpool.dev/v1";
@@ -36,15 +36,15 @@ pub struct ClusterSnapshot {
     /// The version of Kubernetes, such as `1.36`; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// Kubernetes objects: WindowsPools, RuntimeClasses, Namespaces, and a Node for each group of equal nodes, whose number is in the
-    /// annotation `winpool.dev/nodes`.
+    /// Kubernetes objects: WindowsPools, RuntimeClasses, `StorageClass` objects, Namespaces with their Kueue queues, and a Node for each
+    /// group of equal nodes, whose number is in the annotation `winpool.dev/nodes`.
     pub items: Vec<Value>,
 }
 
 impl ClusterSnapshot {
     /// Returns the snapshot of this view. Nodes keep the labels that workloads, RuntimeClasses, pools or `keys` ask for, and those
     /// by which clouds name groups and systems. Of namespaces it has those in `namespaces`, with the labels for PodSecurity and those
-    /// that ask for sidecar injectors.
+    /// that ask for sidecar injectors, and their queues of Kueue.
     pub fn of(view: &View, keys: &[String], namespaces: &BTreeSet<String>) -> Self {
         let kept = kept_keys(view, keys);
         let pools = view.guarded().into_iter().flatten().map(pool);
@@ -55,8 +55,9 @@ impl ClusterSnapshot {
                 "handler": class.handler, "scheduling": class.scheduling, "overhead": class.overhead,
             })
         });
+        let related = related(&view.related, namespaces);
         let namespaces = view.namespace_labels.iter().filter(|(name, _)| namespaces.contains(*name)).map(namespace);
-        let items = namespaces.chain(pools).chain(classes).chain(nodes(view, &kept)).map(without_nulls);
+        let items = namespaces.chain(pools).chain(classes).chain(related).chain(nodes(view, &kept)).map(without_nulls);
         Self {
             api_version: VERSION.to_owned(),
             kind: KIND.to_owned(),
@@ -76,7 +77,7 @@ fn kept_keys(view: &View, keys: &[String]) -> BTreeSet<String> {
     let mut specs = Vec::new();
     view.written.each(|_, workload| specs.push(workload.pod.clone()));
     let classes: Vec<Class> = view.class_fields().into_values().collect();
-    let mut kept = Asked::by(&specs).with_classes(&classes).with_additions(&view.additions()).into_keys();
+    let mut kept = Asked::by(&specs).with_classes(&classes).with_admission(&view.admission()).into_keys();
     let pools = view.guarded().into_iter().flatten().filter_map(|pool| pool.pool().ok());
     kept.extend(pools.flat_map(|pool| pool.spec.node_selector.keys().cloned()));
     kept.extend(SYSTEM_LABELS.iter().chain(&NODE_GROUPS).chain(&[names::POOL]).map(|key| (*key).to_owned()));
@@ -160,6 +161,43 @@ fn namespace((name, labels): (&String, &BTreeMap<String, String>)) -> Value {
     let annotations = part(|key| NODE_SELECTORS.contains(&key));
     let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+}
+
+/// Returns the `StorageClass` objects that workloads use, with their file system, and the queues of Kueue in these namespaces.
+fn related(related: &Related, namespaces: &BTreeSet<String>) -> Vec<Value> {
+    let name = |object: &Value| object["metadata"]["name"].clone();
+    let storage = related.all("StorageClass").map(|class| {
+        let parameters = class["parameters"].as_object().into_iter().flatten();
+        let parameters: BTreeMap<_, _> = parameters.filter(|(key, _)| FILE_SYSTEM.contains(&key.as_str())).collect();
+        let is_default = class["metadata"]["annotations"].get(IS_DEFAULT).map(|is| json!({IS_DEFAULT: is}));
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": name(class), "annotations": is_default},
+            "provisioner": class["provisioner"], "parameters": parameters,
+        })
+    });
+    let of_kueue = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": KUEUE[0], "kind": kind, "metadata": metadata, "spec": spec});
+    let mut of_namespaces = Vec::new();
+    let queues = related.all("LocalQueue").filter_map(|queue| {
+        let (namespace, of) = (&queue["metadata"]["namespace"], &queue["spec"]["clusterQueue"]);
+        namespace.as_str().filter(|namespace| namespaces.contains(*namespace))?;
+        of_namespaces.push(of);
+        let metadata = json!({"namespace": namespace, "name": name(queue)});
+        Some(of_kueue("LocalQueue", metadata, json!({"clusterQueue": of})))
+    });
+    let mut kept: Vec<Value> = storage.chain(queues).collect();
+    let of_kind = |kind: &'static str, fields: &'static [&str]| {
+        related.all(kind).map(move |object| {
+            let spec = fields.iter().map(|field| ((*field).to_owned(), object["spec"][field].clone()));
+            of_kueue(kind, json!({"name": name(object)}), Value::Object(spec.collect()))
+        })
+    };
+    let queues = of_kind("ClusterQueue", &["resourceGroups"]);
+    kept.extend(queues.filter(|queue| of_namespaces.contains(&&queue["metadata"]["name"])));
+    if !of_namespaces.is_empty() {
+        kept.extend(of_kind("ResourceFlavor", &["nodeLabels", "nodeTaints", "tolerations"]));
+    }
+    kept
 }
 
 /// Removes fields without a value.

@@ -11,6 +11,7 @@ use winpool_core::pod as operator;
 
 use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::{Pod, PodSpec};
+use crate::pod_security::Violations;
 use crate::view::QUEUE;
 
 /// The namespace of objects in manifests that name none, unless the user names it.
@@ -203,7 +204,8 @@ impl From<&WorkloadManifest<'_>> for Pod {
             is_ignored: is_ignored(workload.metadata),
             ..operator::Pod::default()
         };
-        Self { operator, spec: workload.pod.clone(), ..Self::default() }
+        let violations = Violations::of(workload.raw, workload.metadata);
+        Self { operator, spec: workload.pod.clone(), violations, ..Self::default() }
     }
 }
 

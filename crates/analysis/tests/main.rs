@@ -20,7 +20,7 @@ use serde_json::Value;
 use winpool_analysis::explain::forecast::Snapshot;
 use winpool_analysis::image::Images;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{Additions, Known, Node, SeenNode, Workloads};
+use winpool_analysis::view::{Admission, Known, Node, SeenNode, Workloads};
 use winpool_core::api::WindowsPool;
 use winpool_core::pod::Class;
 
@@ -45,7 +45,7 @@ fn snapshot<'n>(
 /// What pods find with these nodes and classes, if no registry was asked.
 fn cluster(nodes: &[Node], classes: &BTreeMap<String, Class>) -> Cluster<'static> {
     static UNASKED: LazyLock<Images> = LazyLock::new(Images::default);
-    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), images: &UNASKED, additions: Additions::default() }
+    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), images: &UNASKED, admission: Admission::default() }
 }
 
 /// The node of this JSON.

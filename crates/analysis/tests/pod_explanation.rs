@@ -10,7 +10,7 @@ use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::remedy::Remedy;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{self, Additions, Workload};
+use winpool_analysis::view::{self, Admission, Workload};
 use winpool_core::pod::Class;
 
 use crate::cluster;
@@ -371,7 +371,7 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
                 nodes: machines.to_vec(),
                 classes: BTreeMap::new(),
                 images: &images,
-                additions: Additions::default(),
+                admission: Admission::default(),
             },
         );
         (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy.map(|remedy| remedy.text))

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests prepare a cluster")]
 
 mod access;
+mod admission;
 mod against;
 mod agreement;
 mod assembled;

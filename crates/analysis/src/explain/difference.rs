@@ -75,10 +75,10 @@ impl<'a> Side<'a> {
         let there = view.cluster(images);
         let started = view.started();
         let snapshot = Snapshot::of(view, now);
-        let cluster = forecast(snapshot.clone()).cluster(&there);
+        let cluster = forecast(snapshot.clone()).cluster(&there).settled();
         let subjects = subjects(&snapshot, &started, &there);
         let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
-        let asked = asked.with_classes(cluster.classes.values()).with_additions(&cluster.additions);
+        let asked = asked.with_classes(cluster.classes.values()).with_admission(&cluster.admission);
         let groups = one_of_each(cluster.nodes.iter().map(|node| asked.group(node)));
         let cluster = cluster.with_one_of_each(&groups);
         let subjects = subjects.into_iter();

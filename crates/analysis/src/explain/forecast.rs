@@ -53,8 +53,8 @@ impl ForecastOutcome {
             None => host,
         });
         let classes = self.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class)));
-        let additions = before.additions.clone();
-        Cluster { nodes: nodes.collect(), classes: classes.collect(), images: before.images, additions }
+        let admission = before.admission.clone();
+        Cluster { nodes: nodes.collect(), classes: classes.collect(), images: before.images, admission }
     }
 }
 

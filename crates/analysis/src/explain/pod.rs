@@ -74,7 +74,8 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'
     let shown = cluster.nodes.iter().zip(&verdict.nodes).filter(is_shown);
     let mut nodes: Vec<NodeResult> = shown.map(|(node, on)| result_on(candidate, node, on)).collect();
     nodes.extend(chosen.filter(|_| nodes.is_empty()).map(NodeResult::missing));
-    // A pod that the API server refuses is on no node.
+    // The findings say what else the API server refuses, and the rest of the answer is as if it did not.
+    let refused = refused.filter(|refused| refused.is_by_class());
     if refused.is_some() && !pod.is_bound {
         nodes.clear();
     }

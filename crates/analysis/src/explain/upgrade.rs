@@ -52,7 +52,7 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now:
     let mut scenario = Scenario::new(&before, view, &assumed, images, now);
     let subjects = subjects(&scenario.now, &started, &scenario.present());
     let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
-    scenario.asked = asked.with_additions(scenario.additions());
+    scenario.asked = asked.with_admission(scenario.admission());
     facts.group(&scenario.asked);
     let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
     let stages = scenario.stages();

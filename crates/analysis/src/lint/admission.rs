@@ -5,12 +5,16 @@ use crate::finding::Severity::{Error, Info};
 use crate::lint::Rule;
 use crate::lint::rule::{Hit, Judgement, Scope, Subject, own, rule};
 use crate::pod::Target;
-use crate::pod_security::ENFORCE;
+use crate::pod_security::Violations;
+use crate::remedy::Remedy;
 use crate::view::Queued;
+
+pub(crate) const NAMESPACE_CONFLICT: &str = "namespace-selector-conflict";
+pub(crate) const FORBIDDEN: &str = "pod-security-refused";
 
 pub(super) const RULES: &[Rule] = &[
     rule(
-        "namespace-selector-conflict",
+        NAMESPACE_CONFLICT,
         Judgement(Error, Rejected),
         Scope::Any,
         "nodeSelector",
@@ -19,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
         own(node_selector),
     ),
     rule(
-        "pod-security-refused",
+        FORBIDDEN,
         Judgement(Error, Rejected),
         Scope::Any,
         "securityContext",
@@ -35,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
         "Kueue never starts the pods: no ResourceFlavor of their queue fits",
         "tolerate its taints in the template, or name another queue",
         own(|subject, hits| {
-            if let Some(Queued::Never(why)) = &subject.queued {
+            if let Some(Queued::Never(why)) = &subject.added.queued {
                 hits.push(Hit::at("tolerations").saying(format!("Kueue never starts the pods: {why}")));
             }
         }),
@@ -55,25 +59,19 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (own, namespace) = (&subject.workload.pod.node_selector, subject.workload.namespace);
-    for (key, value) in subject.facts.additions.selector_of(namespace).into_iter().flatten() {
-        if let Some(own) = own.get(key).filter(|own| *own != value) {
-            let message = format!("nodeSelector wants {key}={own} and the namespace {namespace} wants {key}={value}");
-            hits.push(Hit::at("nodeSelector").saying(message));
-        }
+    let namespace = subject.workload.namespace;
+    if let Some((key, value)) = subject.added.conflict {
+        let own = subject.pod.selected(key).unwrap_or_default();
+        let message = format!("nodeSelector wants {key}={own} and the namespace {namespace} wants {key}={value}");
+        hits.push(Hit::at("nodeSelector").saying(message));
     }
 }
 
 fn pod_security(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some((level, violations)) = subject.facts.violations(subject.workload) else { return };
-    let (namespace, named) = (subject.workload.namespace, violations.join(", "));
-    let message = format!(
-        "namespace {namespace} enforces the PodSecurity level {level}, so the API server refuses the pod: {named}"
-    );
-    let hit = Hit::at("securityContext").saying(message);
-    hits.push(if violations.contains(&"hostProcess") {
-        hit.remedied_by(format!("set the label {ENFORCE}: privileged on the namespace, which HostProcess pods need"))
-    } else {
-        hit
-    });
+    let violations = Violations::of(subject.workload.raw, subject.workload.metadata);
+    let forbidden = subject.facts.admission.forbids(subject.workload.namespace, &violations);
+    hits.extend(forbidden.map(|forbidden| {
+        let hit = Hit::at("securityContext").saying(forbidden.to_string());
+        Hit { remedy: forbidden.remedy().map(Remedy::advice), ..hit }
+    }));
 }

@@ -32,11 +32,10 @@ use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
 use crate::placement::{Obstacle, lacked_affinity, obstacles, selects};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
-use crate::pod_security::PodSecurity;
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
 use crate::verdict::{Asked, Group, one_of_each, settled};
-use crate::view::{Additions, Known, Node, Queued, Related, SeenNode, View, after, relabelled};
+use crate::view::{Admission, Known, Node, OfNamespace, Related, SeenNode, View, after, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -151,12 +150,10 @@ pub struct Facts {
     are_nodes_open: bool,
     /// Workloads of which containers have started on a Windows node. True if none has started on another one.
     on_windows: Arc<BTreeMap<String, bool>>,
-    /// What namespaces enforce, as far as their labels are known.
-    pod_security: BTreeMap<String, PodSecurity>,
     /// The labels of namespaces, as far as they are known.
     pub(super) namespaces: Arc<BTreeMap<String, BTreeMap<String, String>>>,
     /// What is added to new pods.
-    pub(super) additions: Additions,
+    pub(super) admission: Admission,
     /// The objects that workloads refer to, as far as they are known.
     pub(super) related: Arc<Related>,
     /// The tolerations that winpool adds to new pods, by workload; `None` if that is not known.
@@ -204,7 +201,6 @@ impl Facts {
         let all = view.nodes.known().into_iter().flatten();
         let other_nodes = all.filter(|seen| !is_windows(seen)).map(|seen| settled(&seen.host())).collect();
         let classes = || view.classes.known().into_iter().flatten();
-        let enforced = view.namespace_labels.iter();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
         // What was written has its own record, because the pods may not be kept beside it.
         let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
@@ -225,11 +221,8 @@ impl Facts {
             to_come: BTreeMap::new(),
             in_dry_run: BTreeMap::new(),
             is_on_eks: view.nodes.known().into_iter().flatten().any(SeenNode::is_on_eks),
-            pod_security: enforced
-                .filter_map(|(name, labels)| Some((name.clone(), PodSecurity::of(labels)?)))
-                .collect(),
             namespaces: Arc::new(view.namespace_labels.clone()),
-            additions: view.additions(),
+            admission: view.admission(),
             related: Arc::clone(&view.related),
             taints_are_held: false,
             are_nodes_open: false,
@@ -286,13 +279,6 @@ impl Facts {
         nodes.peek().is_some() && nodes.all(|node| node.there.lacks_handler(&class.handler))
     }
 
-    /// Returns why the API server refuses pods like this one in their namespace, with the level that it enforces.
-    pub(super) fn violations(&self, workload: &WorkloadManifest<'_>) -> Option<(&'static str, Vec<&'static str>)> {
-        let enforced = self.pod_security.get(workload.namespace)?;
-        let violations = enforced.violations(workload.raw, workload.metadata, self.kubernetes);
-        (!violations.is_empty()).then(|| (enforced.level(), violations))
-    }
-
     /// Reads the workloads of the view, which are those that rules are asked about: what they ask of nodes, and which tolerations the
     /// operator adds to their new pods when pools in dry run are enforced.
     pub fn read_workloads(&mut self, view: &View, now: Now) {
@@ -304,7 +290,7 @@ impl Facts {
             keys.push(key_of(workload));
             new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
         });
-        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)).with_additions(&self.additions));
+        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)).with_admission(&self.admission));
         if !self.pools.is_empty() {
             let mut snapshot = Snapshot::without_workloads(view, now).enforced();
             snapshot.nodes.values_mut().for_each(label_build);
@@ -404,21 +390,15 @@ impl Facts {
 
     /// Reads the objects that workloads refer to.
     pub fn refer_to(&mut self, view: &View) {
-        self.additions = view.additions();
+        self.admission = view.admission();
         self.related = Arc::clone(&view.related);
     }
 
     /// Returns the pods of the workload with what their namespace and Kueue add, and what Kueue does with them if they are in a queue.
-    pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, Option<Queued>) {
+    pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, OfNamespace<'_>) {
         let mut admitted = workload.pod.clone();
-        for (key, value) in self.additions.selector_of(workload.namespace).into_iter().flatten() {
-            admitted.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
-        }
-        let queued = self.additions.queued(workload.namespace, &workload.pod);
-        if let Some(Queued::With(flavor)) = &queued {
-            flavor.admit(&mut admitted);
-        }
-        (admitted, queued)
+        let added = self.admission.admit(workload.namespace, &mut admitted);
+        (admitted, added)
     }
 
     /// Returns the system that the workload is for, also by the nodes on which its pods have started.

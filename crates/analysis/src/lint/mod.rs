@@ -33,6 +33,7 @@ mod survey;
 mod unsupported;
 pub mod wellformed;
 
+pub(crate) use admission::{FORBIDDEN, NAMESPACE_CONFLICT};
 pub use facts::Facts;
 pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, NOT_FOUND};
 pub use placement::classes::{before_naming, to_create};

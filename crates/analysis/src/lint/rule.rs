@@ -9,7 +9,7 @@ use crate::lint::facts::Facts;
 use crate::lint::field::Trigger;
 use crate::pod::{PodSpec, Target};
 use crate::remedy::{Edit, Remedy};
-use crate::view::Queued;
+use crate::view::{OfNamespace, Queued};
 use crate::workload::WorkloadManifest;
 
 /// The severity and consequence of a rule.
@@ -161,8 +161,8 @@ pub struct Subject<'a> {
     pub class: Option<&'a Class>,
     /// The operating system that the workload is for.
     pub target: Target,
-    /// What Kueue does with its pods, if they are in a queue.
-    pub queued: Option<Queued>,
+    /// What its namespace and Kueue add to its pods.
+    pub added: OfNamespace<'a>,
     /// The facts about the cluster.
     pub facts: &'a Facts,
 }
@@ -170,7 +170,7 @@ pub struct Subject<'a> {
 impl Subject<'_> {
     /// Returns why it is not known with which flavor Kueue starts the pods, if so.
     pub(super) fn unknown_flavor(&self) -> Option<&String> {
-        self.queued.as_ref().and_then(Queued::unknown)
+        self.added.queued.as_ref().and_then(Queued::unknown)
     }
 }
 

@@ -123,9 +123,9 @@ fn check_by(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
 ) -> Vec<Finding> {
-    let ((admitted, queued), class) = (facts.admitted(workload), facts.meant_class(&workload.pod));
+    let ((admitted, added), class) = (facts.admitted(workload), facts.meant_class(&workload.pod));
     let target = Target::of(facts.guess_of_admitted(&admitted, workload));
-    let subject = Subject { workload, pod: &admitted, class, target, queued, facts };
+    let subject = Subject { workload, pod: &admitted, class, target, added, facts };
     let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes) && applies(rule.scope, &subject) && is_known(rule))

@@ -8,11 +8,9 @@ use crate::lint::Rule;
 use crate::lint::field::volumes;
 use crate::lint::rule::{Hit, Judgement, Scope, Subject, own, rule};
 use crate::pod::Target;
+use crate::view::{FILE_SYSTEM, IS_DEFAULT};
 use crate::workload::get;
 
-/// The parameters of a `StorageClass` with the file system: drivers know the first, and some the others.
-const PARAMETERS: [&str; 3] = ["csi.storage.k8s.io/fstype", "fsType", "fstype"];
-const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 const OF_LINUX: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
 pub(super) const RULES: &[Rule] = &[rule(
@@ -66,6 +64,6 @@ fn file_system<'a>(subject: &Subject<'a>, claim: &Value) -> Option<(&'a str, Str
         Some(name) => related.get("StorageClass", "", name)?,
         None => related.all("StorageClass").find(is_default)?,
     };
-    let own = PARAMETERS.iter().find_map(|key| class["parameters"][key].as_str())?;
+    let own = FILE_SYSTEM.iter().find_map(|key| class["parameters"][key].as_str())?;
     Some((class["metadata"]["name"].as_str()?, own.to_ascii_lowercase()))
 }

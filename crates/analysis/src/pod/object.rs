@@ -7,11 +7,13 @@ use std::ops::{Deref, DerefMut};
 use crate::kinds::WorkloadKind;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 use winpool_core::api::names;
 use winpool_core::plan::Now;
 use winpool_core::plan::pods::PodTable;
 use winpool_core::pod::{self as operator, PodStatus, WireMetadata, controlled_by, has_run};
 
+use crate::pod_security::Violations;
 use crate::view::queue_of;
 
 use super::PodSpec;
@@ -38,6 +40,8 @@ pub struct Pod {
     pub is_bound: bool,
     /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
+    /// The checks of PodSecurity that it does not pass, if it is a new pod.
+    pub violations: Violations,
     /// The known errors in its status, and those that keep it from running.
     pub errors: Vec<PodError>,
     /// The time of the last Event which reports that it has its sandbox and volumes.
@@ -84,7 +88,17 @@ impl From<WirePod> for Pod {
         let mut operator = operator::Pod::from(operator::WirePod { metadata, spec: spec.operator, status });
         spec.operator = mem::take(&mut operator.spec);
         let is_bound = has_phase && !spec.node.as_deref().is_some_and(|node| is_of_debugger(&operator.name, node));
-        Self { operator, spec, ran_on, is_bound, os_label, errors, progressed: None, unschedulable }
+        Self {
+            operator,
+            spec,
+            ran_on,
+            is_bound,
+            os_label,
+            violations: Violations::default(),
+            errors,
+            progressed: None,
+            unschedulable,
+        }
     }
 }
 
@@ -101,6 +115,15 @@ fn unschedulable(status: &PodStatus) -> Option<String> {
 }
 
 impl Pod {
+    /// Reads a pod of a manifest. Unless it has a phase, the API server does not have it yet.
+    ///
+    /// # Errors
+    /// Fails if a field has the wrong type.
+    pub fn of_manifest(object: &Value) -> Result<Self, serde_json::Error> {
+        let pod = Self::deserialize(object)?;
+        Ok(Self { violations: Violations::of(&object["spec"], &object["metadata"]), ..pod })
+    }
+
     /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller.
     pub fn workload(&self) -> String {
         let (kind, name) = self.controlled_by();

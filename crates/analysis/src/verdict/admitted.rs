@@ -7,6 +7,7 @@ use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 use crate::image::Images;
 use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
+use crate::pod_security::Forbidden;
 use crate::system::{self, or_by_history};
 use crate::view::{Node, Queued};
 use crate::workload::or_default;
@@ -14,7 +15,7 @@ use crate::workload::or_default;
 use super::kubelet::kubelet_refuses;
 use super::{Cluster, History, OnNode, PlacedBy, Subject};
 
-/// The reason why the API server refuses new pods.
+/// The reason why there are no new pods for the scheduler.
 pub enum Refused {
     /// No RuntimeClass has this name.
     NoClass(String),
@@ -22,6 +23,17 @@ pub enum Refused {
     Contradiction(String),
     /// The pod and its namespace select different values of this label.
     Namespace { name: String, key: String, value: String },
+    /// The PodSecurity level of its namespace forbids it.
+    PodSecurity(Forbidden),
+    /// The API server does not refuse it, and Kueue never starts it, for these reasons.
+    Queue(String),
+}
+
+impl Refused {
+    /// True if the reason is its RuntimeClass, so that it is not known what the pod would have.
+    pub fn is_by_class(&self) -> bool {
+        matches!(self, Self::NoClass(_) | Self::Contradiction(_))
+    }
 }
 
 /// Returns the system that a pod is for, by itself and by labels of these nodes.
@@ -64,19 +76,11 @@ impl<'a> AdmittedPod<'a> {
             spec.terms.clear();
         }
         let namespace = or_default(&pod.namespace);
-        let of_namespace = cluster.additions.selector_of(namespace).filter(|_| !pod.is_bound);
-        let queued = cluster.additions.queued(namespace, &spec).filter(|_| !pod.is_bound);
-        let differs = |(key, value): &(&String, &String)| spec.node_selector.get(*key).is_some_and(|own| own != *value);
-        let by_namespace = of_namespace.into_iter().flatten().find(differs).map(|(key, value)| {
+        let added = (!pod.is_bound).then(|| cluster.admission.admit(namespace, &mut spec));
+        let by_namespace = added.as_ref().and_then(|added| added.conflict).map(|(key, value)| {
             let (name, key, value) = (namespace.to_owned(), key.clone(), value.clone());
             Refused::Namespace { name, key, value }
         });
-        if by_namespace.is_none() {
-            spec.node_selector.extend(of_namespace.cloned().unwrap_or_default());
-        }
-        if let Some(Queued::With(flavor)) = &queued {
-            flavor.admit(&mut spec);
-        }
         let found = spec.runtime_class.as_ref().and_then(|name| cluster.classes.get_key_value(name));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
         // In a bound pod the class has changed since the pod was created. It needs a new pod, unless a new one would be for
@@ -103,6 +107,14 @@ impl<'a> AdmittedPod<'a> {
         };
         let refused = by_namespace.or_else(|| missing.map(Refused::NoClass));
         let refused = refused.or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
+        let forbidden = || cluster.admission.forbids(namespace, &pod.violations).filter(|_| !pod.is_bound);
+        let refused = refused.or_else(|| forbidden().map(Refused::PodSecurity));
+        let never = || match added.as_ref()?.queued.as_ref()? {
+            Queued::Never(why) => Some(Refused::Queue(why.clone())),
+            _ => None,
+        };
+        let refused = refused.or_else(never);
+        let (of_namespace, queued) = added.map_or((None, None), |added| (added.selector, added.queued));
         let admitted = Self {
             pod,
             is_windows,

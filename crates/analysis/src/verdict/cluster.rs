@@ -6,7 +6,7 @@ use winpool_core::pod::Class;
 
 use crate::image::Images;
 use crate::pod::Pod;
-use crate::view::{Additions, Node};
+use crate::view::{Admission, Node};
 
 use super::Group;
 
@@ -17,7 +17,7 @@ pub struct Cluster<'a> {
     pub classes: BTreeMap<String, Class>,
     pub images: &'a Images,
     /// What is added to new pods.
-    pub additions: Additions,
+    pub admission: Admission,
 }
 
 impl Cluster<'_> {
@@ -37,7 +37,7 @@ impl Cluster<'_> {
     }
 
     fn with_nodes(&self, nodes: impl Iterator<Item = Node>) -> Self {
-        Self { nodes: nodes.collect(), classes: self.classes.clone(), additions: self.additions.clone(), ..*self }
+        Self { nodes: nodes.collect(), classes: self.classes.clone(), admission: self.admission.clone(), ..*self }
     }
 
     pub fn node(&self, name: &str) -> Option<&Node> {

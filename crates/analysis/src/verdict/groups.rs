@@ -7,7 +7,7 @@ use winpool_core::labels::Labels;
 use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS};
 
 use crate::pod::PodSpec;
-use crate::view::{Additions, Node};
+use crate::view::{Admission, Node};
 
 pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -65,8 +65,8 @@ impl Asked {
     }
 
     /// Adds what is added to new pods.
-    pub fn with_additions(mut self, additions: &Additions) -> Self {
-        self.keys.extend(additions.keys());
+    pub fn with_admission(mut self, admission: &Admission) -> Self {
+        self.keys.extend(admission.keys());
         self
     }
 
@@ -160,7 +160,7 @@ mod tests {
             let pod = Pod { spec: spec(pod), ..Pod::default() };
             let asked = Asked::by([&pod.spec]);
             let images = Images::default();
-            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images, additions: Additions::default() };
+            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images, admission: Admission::default() };
             let subject = Subject { pod: &pod, placed_by: PlacedBy::Anyone, history: History::default() };
             let verdict = Verdict::of(subject, &cluster);
             for (node, on) in cluster.nodes.iter().zip(&verdict.nodes) {

@@ -206,6 +206,16 @@ impl<'a> AdmittedPod<'a> {
                 "namespace {name} selects {key}={value}, and the pod another value, so the API server refuses new pods of it: \
                  select the same, or use a namespace that selects no nodes"
             )),
+            Refused::PodSecurity(forbidden) => {
+                let remedy = forbidden.remedy();
+                Remedy::advice(format!(
+                    "{forbidden}: {}",
+                    remedy.as_deref().unwrap_or("change these fields, or let the namespace enforce another level")
+                ))
+            }
+            Refused::Queue(why) => Remedy::advice(format!(
+                "Kueue never starts the pods: {why}: tolerate its taints in the template, or name another queue"
+            )),
             Refused::NoClass(name) => {
                 let why = format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: ");
                 let settled = cluster.settled();

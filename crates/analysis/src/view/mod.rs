@@ -1,6 +1,6 @@
 //! What winpool knows about a cluster when it answers: pure values, read from the API server or from manifests.
 
-mod additions;
+mod admission;
 mod against;
 pub mod assume;
 mod known;
@@ -29,12 +29,12 @@ use crate::kubernetes::KubernetesVersion;
 use crate::pod::{Pod, PodEvent};
 use crate::verdict::Cluster;
 
-pub use additions::{Additions, Queued};
+pub use admission::{Admission, OfNamespace, Queued};
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};
 pub use reduced::Reduced;
-pub(crate) use related::QUEUE;
+pub(crate) use related::{FILE_SYSTEM, IS_DEFAULT, KUEUE, QUEUE};
 pub use related::{RELATED, Related, RelatedKind};
 pub use source::{Placed, Position};
 pub use started::Started;
@@ -130,8 +130,8 @@ impl View {
 
     /// Returns what new pods find.
     pub fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
-        let additions = self.additions();
-        Cluster { nodes: self.hosts().unwrap_or_default(), classes: self.class_fields(), images, additions }
+        let admission = self.admission();
+        Cluster { nodes: self.hosts().unwrap_or_default(), classes: self.class_fields(), images, admission }
     }
 
     /// Returns the known RuntimeClasses, by name.
@@ -141,8 +141,15 @@ impl View {
     }
 
     /// Returns what is added to new pods before the scheduler sees them.
-    pub fn additions(&self) -> Additions {
-        Additions::of(self)
+    pub fn admission(&self) -> Admission {
+        Admission::of(self)
+    }
+
+    /// True if a workload may refer to an object of this kind.
+    pub fn mentions(&self, related: &RelatedKind) -> bool {
+        let is_queued =
+            || self.workloads.known().into_iter().flatten().any(|(_, workload)| workload.template.queue.is_some());
+        self.written.mention(related.mention) || related.mention == QUEUE && is_queued()
     }
 
     /// Returns the pools without their positions, if pools are known.

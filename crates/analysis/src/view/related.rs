@@ -18,7 +18,7 @@ pub struct RelatedKind {
     pub mention: &'static str,
 }
 
-const KUEUE: &[&str] = &["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"];
+pub(crate) const KUEUE: &[&str] = &["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"];
 
 /// Claims with their `StorageClass`, and the queues of Kueue with their flavors.
 pub const RELATED: [RelatedKind; 5] = [
@@ -29,6 +29,10 @@ pub const RELATED: [RelatedKind; 5] = [
     related(KUEUE, "ClusterQueue", false, QUEUE),
     related(KUEUE, "ResourceFlavor", false, QUEUE),
 ];
+
+/// The parameters of a `StorageClass` with the file system: drivers know the first, and some the others.
+pub(crate) const FILE_SYSTEM: [&str; 3] = ["csi.storage.k8s.io/fstype", "fsType", "fstype"];
+pub(crate) const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The label with the `LocalQueue` of a workload.
 pub(crate) const QUEUE: &str = "kueue.x-k8s.io/queue-name";

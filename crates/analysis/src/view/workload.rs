@@ -8,6 +8,7 @@ use winpool_core::pod::{self as operator, DaemonSet, WireMetadata};
 
 use crate::kinds::{TEMPLATE, WorkloadKind};
 use crate::pod::{Pod, PodSpec};
+use crate::pod_security::Violations;
 use crate::workload::{WorkloadManifest, is_ignored, or_default};
 
 use super::QUEUE;
@@ -30,6 +31,8 @@ pub struct Workload {
     pub replicas: i64,
     /// The label `kubernetes.io/os` of its pods, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
+    /// The checks of PodSecurity that its pods do not pass.
+    pub violations: Violations,
     /// The pod spec of the template.
     pub template: PodSpec,
     /// The path of the pod spec in the object, if it may have several templates.
@@ -53,12 +56,27 @@ struct WireWorkloadSpec {
     job_template: Option<Box<WireJobTemplate>>,
 }
 
+/// A pod template. PodSecurity reads it as it was written.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(try_from = "Value")]
 struct WireTemplate {
-    // Helm charts write `metadata:` with nothing in it.
-    metadata: Option<WireMetadata>,
-    spec: Option<PodSpec>,
+    metadata: WireMetadata,
+    spec: PodSpec,
+    violations: Violations,
+}
+
+impl TryFrom<Value> for WireTemplate {
+    type Error = serde_json::Error;
+
+    fn try_from(template: Value) -> Result<Self, Self::Error> {
+        let (metadata, spec) = (&template["metadata"], &template["spec"]);
+        Ok(Self {
+            // Helm charts write `metadata:` with nothing in it.
+            metadata: Option::deserialize(metadata)?.unwrap_or_default(),
+            spec: Option::deserialize(spec)?.unwrap_or_default(),
+            violations: Violations::of(spec, metadata),
+        })
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -90,8 +108,7 @@ impl From<WireWorkload> for Workload {
             of_job = job.metadata;
             job.spec.template
         });
-        let template = template.unwrap_or_default();
-        let of_pods = template.metadata.unwrap_or_default();
+        let WireTemplate { metadata: of_pods, spec: template, violations } = template.unwrap_or_default();
         let queue = [Some(&metadata), of_job.as_ref(), Some(&of_pods)].into_iter().flatten().find_map(queue_of);
         let ended = |condition: &WireCondition| {
             matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
@@ -106,7 +123,8 @@ impl From<WireWorkload> for Workload {
             uid: metadata.uid.unwrap_or_default(),
             replicas: spec.replicas.unwrap_or(1),
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
-            template: PodSpec { queue, ..template.spec.unwrap_or_default() },
+            template: PodSpec { queue, ..template },
+            violations,
             path: None,
         }
     }
@@ -142,6 +160,7 @@ impl Workload {
             is_ignored: of_object.is_ignored || is_ignored(manifest.metadata),
             os_label: manifest.labels().remove(names::OS),
             path: Some(manifest.path.into_owned()),
+            violations: Violations::of(manifest.raw, manifest.metadata),
             template: manifest.pod,
             ..of_object.clone()
         };
@@ -152,7 +171,8 @@ impl Workload {
     pub fn pod(&self) -> Pod {
         let (namespace, is_ignored) = (self.namespace.clone(), self.is_ignored);
         let operator = operator::Pod { namespace, is_ignored, ..operator::Pod::default() };
-        Pod { operator, spec: self.template.clone(), os_label: self.os_label.clone(), ..Pod::default() }
+        let (os_label, violations) = (self.os_label.clone(), self.violations.clone());
+        Pod { operator, spec: self.template.clone(), os_label, violations, ..Pod::default() }
     }
 
     /// Returns the workload of this kind as if it were read from a manifest. It has no raw fields, so rules about single fields do

@@ -92,7 +92,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Check(arguments) => return Ok(check::run(arguments).await?),
-        Command::Fix(arguments) => return Ok(fix::run(arguments).await?),
+        Command::Fix(arguments) => return Ok(Box::pin(fix::run(arguments)).await?),
         Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
         Command::Images(arguments) => return Ok(images::run(arguments).await?),
         Command::Report(arguments) => return Ok(report::run(arguments).await?),

@@ -81,7 +81,7 @@ pub async fn run(Arguments { common, against, resolve, assume, .. }: Arguments) 
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let mut facts = Facts::with_planned_classes(&view);
     let asked = Asked::by(templates(&view).map(|(_, workload)| &workload.template));
-    facts.group(&asked.with_additions(&view.additions()));
+    facts.group(&asked.with_admission(&view.admission()));
     let spread = spread_note(&view, &facts);
     facts.add_images(images);
     let image_notes = if resolve.is_wanted() { image_notes(&view, &facts) } else { Vec::new() };
@@ -251,7 +251,7 @@ fn why_nothing(pools: &[PoolForecast], knows_nodes: bool) -> (Style, String) {
     match pools {
         [] => (WARN, "Nothing would be written.".to_owned()),
         _ if !knows_nodes => (WARN, "Nothing is known to be written.".to_owned()),
-        _ => (GOOD, "Nothing to do: everything is as it should be.".to_owned()),
+        _ => (GOOD, "winpool has nothing to change.".to_owned()),
     }
 }
 

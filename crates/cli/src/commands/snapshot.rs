@@ -30,7 +30,7 @@ pub struct Arguments {
     /// Label of nodes to keep besides. Repeat the flag for several labels.
     #[arg(long, value_name = "KEY")]
     pub label: Vec<String>,
-    /// Namespace to keep, with its name, its node selector, and its labels for PodSecurity and sidecar injectors. Repeat the flag for
+    /// Namespace to keep, with its name, node selector, Kueue queues, and labels for PodSecurity and sidecar injectors. Repeat the flag for
     /// several namespaces.
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Vec<String>,

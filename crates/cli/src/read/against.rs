@@ -8,6 +8,7 @@ use std::str::FromStr;
 use clap::ValueHint;
 use kube::Client;
 use winpool_analysis::snapshot::{self, ClusterSnapshot};
+use winpool_analysis::view::View;
 use winpool_client::kubeconfig::Connection;
 
 use crate::Error;
@@ -26,7 +27,7 @@ impl Against {
     /// Returns the cluster once these manifests are applied, with the workloads of the manifests.
     pub async fn apply(&self, manifests: Seen) -> Result<Seen, Error> {
         match &self.against {
-            Some(source) => Ok(source.read().await?.with_applied(manifests)),
+            Some(source) => Ok(source.surroundings(&manifests.view).await?.with_applied(manifests)),
             None => Ok(manifests),
         }
     }
@@ -53,10 +54,10 @@ impl FromStr for ClusterSource {
 }
 
 impl ClusterSource {
-    /// Reads what workloads are judged by, without the workloads of the cluster.
-    pub async fn read(&self) -> Result<Seen, Error> {
+    /// Reads what the workloads of these manifests are judged by, without the workloads of the cluster.
+    async fn surroundings(&self, manifests: &View) -> Result<Seen, Error> {
         match self {
-            Self::Live(context) => Ok(view::surroundings(&client(context.as_ref()).await?).await?),
+            Self::Live(context) => Ok(view::surroundings(&client(context.as_ref()).await?, manifests).await?),
             Self::File(path) => in_snapshot::<view::Rules>(path),
         }
     }

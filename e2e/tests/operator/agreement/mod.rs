@@ -110,7 +110,7 @@ impl Stage {
             nodes: self.machines.clone(),
             classes: self.classes.clone(),
             images,
-            additions: view::Additions::default(),
+            admission: view::Admission::default(),
         }
     }
 

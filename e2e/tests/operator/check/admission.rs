@@ -214,16 +214,19 @@ async fn cluster(client: &Client) -> View {
     view
 }
 
-/// Fails if `why` disagrees with the API server about a pod that is not refused because of its fields or `PodSecurity`.
+/// Fails if `why` disagrees with the API server about a pod that is not refused because of its fields.
 fn why_agrees(pod: &Value, said: &Step, answer: &Answer, cluster: &verdict::Cluster<'_>) {
-    let own: pod::Pod = serde_json::from_value(pod.clone()).unwrap();
+    let own = pod::Pod::of_manifest(pod).unwrap();
     let subject = Subject { pod: &own, placed_by: PlacedBy::Anyone, history: History::default() };
     let verdict = Verdict::of(subject, cluster);
     match (verdict.refused, said) {
-        (None, Step::Fields(_) | Step::PodSecurity(_))
+        (None | Some(Refused::PodSecurity(_)), Step::Fields(_))
         | (Some(Refused::Namespace { .. }), Step::Namespace)
         | (Some(Refused::Contradiction(_)), Step::Class(_)) => {}
         (Some(Refused::NoClass(name)), Step::NoClass(said)) => assert_eq!(name, *said),
+        (Some(Refused::PodSecurity(forbidden)), Step::PodSecurity(said)) => {
+            assert_eq!(super::set(forbidden.reasons.iter().copied()), *said, "{pod:#}");
+        }
         (None, Step::Admitted) => {
             let admitted: PodSpec = serde_json::from_value(answer.body["spec"].clone()).unwrap();
             for node in &cluster.nodes {

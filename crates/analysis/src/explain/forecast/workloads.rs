@@ -88,7 +88,7 @@ pub(super) fn changed(
 ) -> Vec<WorkloadForecast> {
     let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
     let asked =
-        asked.with_classes(before.classes.values().chain(after.classes.values())).with_additions(&before.additions);
+        asked.with_classes(before.classes.values().chain(after.classes.values())).with_admission(&before.admission);
     let nodes = before.nodes.iter().zip(&after.nodes).zip(&with_held.nodes);
     let groups = one_of_each(nodes.map(|((now, then), held)| [now, then, held].map(|node| asked.group(node))));
     let [before, after, with_held] = [before, after, with_held].map(|cluster| cluster.with_one_of_each(&groups));

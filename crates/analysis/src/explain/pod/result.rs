@@ -6,7 +6,7 @@ use winpool_core::api::ObjectReference;
 
 use crate::explain::status::is_zero;
 use crate::finding::Finding;
-use crate::lint::{CONTRADICTS_SELECTOR, NOT_FOUND};
+use crate::lint::{CONTRADICTS_SELECTOR, FORBIDDEN, NAMESPACE_CONFLICT, NOT_FOUND};
 use crate::remedy::Remedy;
 
 /// The result for a pod.
@@ -65,9 +65,18 @@ impl PodExplanation {
         !self.failing_on.is_empty() || !self.unexplained.is_empty()
     }
 
-    /// True if the API server refuses pods because of their RuntimeClass. It accepts the workload that creates them.
+    /// True if the API server refuses pods because of their RuntimeClass.
     pub fn is_refused_by_class(&self) -> bool {
-        self.refused.iter().any(|error| [NOT_FOUND, CONTRADICTS_SELECTOR].contains(&error.rule.as_str()))
+        self.is_refused_by(&[NOT_FOUND, CONTRADICTS_SELECTOR])
+    }
+
+    /// True if the API server accepts a workload, and refuses the pods that it creates.
+    pub fn is_refused_as_pod(&self) -> bool {
+        self.is_refused_by_class() || self.is_refused_by(&[NAMESPACE_CONFLICT, FORBIDDEN])
+    }
+
+    fn is_refused_by(&self, rules: &[&str]) -> bool {
+        self.refused.iter().any(|error| rules.contains(&error.rule.as_str()))
     }
 
     /// True if the pods are scheduled and start, as far as winpool knows.

@@ -15,7 +15,7 @@ use crate::placement::Obstacle;
 use crate::remedy::Remedy;
 use crate::verdict::{Asked, Cluster, OnNode, PodOutcome, Verdict, one_of_each};
 use crate::view::assume::Assumed;
-use crate::view::{Additions, Node, SeenNode, View};
+use crate::view::{Admission, Node, SeenNode, View};
 
 use super::facts::{UpgradeFacts, is_unknown};
 
@@ -47,7 +47,7 @@ pub(super) struct Scenario<'a> {
 impl<'a> Scenario<'a> {
     /// `after` is the view with the assumptions, and `before` has the nodes without them.
     pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, images: &'a Images, now: Now) -> Self {
-        let additions = after.additions();
+        let admission = after.admission();
         let mut after = Snapshot::of(after, now);
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (seen.object.name.to_string(), seen.object.node.clone())).collect();
@@ -56,14 +56,14 @@ impl<'a> Scenario<'a> {
         // The classes of today are there when the nodes change.
         after.classes = present.classes.values().cloned().collect();
         let nodes = before.iter().map(SeenNode::host).collect();
-        let there = Cluster { nodes, classes: BTreeMap::new(), images, additions };
+        let there = Cluster { nodes, classes: BTreeMap::new(), images, admission };
         let changing = assumed.nodes.keys().cloned().collect();
         Self { now, present, there, changing, after, asked: Asked::default() }
     }
 
     /// Returns what is added to new pods.
-    pub fn additions(&self) -> &Additions {
-        &self.there.additions
+    pub fn admission(&self) -> &Admission {
+        &self.there.admission
     }
 
     /// Returns the cluster of today when the operator has done its part.

@@ -17,7 +17,8 @@ use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::gmsa;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::view::{
-    AssignClass, GMSA_GROUP, Known, NODE_SELECTORS, Placed, RELATED, Reduced, RelatedKind, SeenNode, View, Workload,
+    AssignClass, GMSA_GROUP, Known, NODE_SELECTORS, Placed, RELATED, Reduced, Related, RelatedKind, SeenNode, View,
+    Workload,
 };
 use winpool_client::error::{RequestError, in_time};
 use winpool_client::node::ListedNode;
@@ -74,9 +75,18 @@ pub async fn add_namespace(client: &Client, name: &str, view: &mut View) -> Resu
 
 /// Reads the objects that the workloads of the view refer to, in one namespace or in all. What the user may not list is not known.
 pub async fn add_related(client: &Client, namespace: Option<&str>, view: &mut View) -> Result<(), ReadError> {
-    let mentioned = RELATED.iter().filter(|related| view.written.mention(related.mention));
-    let found = Arc::make_mut(&mut view.related);
-    for &RelatedKind { api_versions, kind, is_namespaced, .. } in mentioned {
+    let found = related(client, namespace, view).await?;
+    Arc::make_mut(&mut view.related).extend(found);
+    Ok(())
+}
+
+/// Returns the objects that the workloads of this view refer to.
+async fn related(client: &Client, namespace: Option<&str>, by: &View) -> Result<Related, ReadError> {
+    let mut found = Related::default();
+    for related @ &RelatedKind { api_versions, kind, is_namespaced, .. } in &RELATED {
+        if !by.mentions(related) {
+            continue;
+        }
         for api_version in api_versions {
             let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -89,7 +99,7 @@ pub async fn add_related(client: &Client, namespace: Option<&str>, view: &mut Vi
             }
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Reads only the pools.
@@ -132,11 +142,12 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     Ok(reader.done())
 }
 
-/// Reads what manifests are judged by: nodes, pools, classes, and the labels of namespaces.
-pub async fn surroundings(client: &Client) -> Result<Seen, ReadError> {
+/// Reads what these manifests are judged by: nodes, pools, classes, the labels of namespaces, and the objects to which workloads refer.
+pub async fn surroundings(client: &Client, manifests: &View) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
     reader.surroundings(None).await?;
     reader.namespaces(None, false).await?;
+    reader.view.related = Arc::new(related(client, None, manifests).await?);
     Ok(reader.done())
 }
 
@@ -213,9 +224,12 @@ impl<'c> Reader<'c> {
         Ok(())
     }
 
-    /// Reads workloads, the version of Kubernetes and the templates of autoscalers.
+    /// Reads workloads with what happens to their pods before the scheduler sees them, the version of Kubernetes and the templates of
+    /// autoscalers.
     async fn rest_of_decisions(&mut self) -> Result<(), ReadError> {
         self.workloads().await?;
+        self.namespaces(None, false).await?;
+        add_related(self.client, None, &mut self.view).await?;
         self.view.kubernetes = kubernetes_version(self.client).await;
         self.view.autoscalers = progress::waiting("reading NodePools", autoscalers::read(self.client)).await;
         Ok(())

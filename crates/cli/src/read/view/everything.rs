@@ -47,9 +47,7 @@ pub async fn everything(
     let (_, services) = resource(client, None, "", "Service");
     let services = live::collect("services", &services, ListParams::default(), placed).await;
     reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
-    if has_namespaces {
-        reader.namespaces(None, true).await?;
-    }
+    reader.namespaces(None, has_namespaces).await?;
     reader.credential_specs().await?;
     add_related(client, None, &mut reader.view).await?;
     reader.assign_class().await;

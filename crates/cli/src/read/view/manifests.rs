@@ -156,7 +156,7 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         let workloads = decode(&manifest.value, |object| Workload::read_all(kind, object))?;
         ManifestObject::Workload(kind, workloads, text(manifest.value))
     } else if manifest.is("", "Pod") {
-        ManifestObject::Pod(Box::new(decode(&manifest.value, |object| Pod::deserialize(object))?), text(manifest.value))
+        ManifestObject::Pod(Box::new(decode(&manifest.value, Pod::of_manifest)?), text(manifest.value))
     } else if is_written && (manifest.is("", "Event") || manifest.is("events.k8s.io", "Event")) {
         let group = manifest.group().to_owned();
         return Ok(event::read(&group, manifest.value)?.map(|event| ManifestObject::Event(event.into())));

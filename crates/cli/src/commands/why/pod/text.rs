@@ -110,7 +110,7 @@ pub fn text(answer: &PodExplanation) -> Text {
 
 /// Shows the errors that `winpool check` finds, and those that the pods report.
 fn errors(text: &mut Text, answer: &PodExplanation) {
-    let whom = if answer.object.kind != "Pod" && answer.is_refused_by_class() { "its pods" } else { "it" };
+    let whom = if answer.object.kind != "Pod" && answer.is_refused_as_pod() { "its pods" } else { "it" };
     let refuses = format!("The API server refuses {whom}:");
     for (heading, findings) in [(&*refuses, &answer.refused), ("It does not work:", &answer.problems)] {
         if !findings.is_empty() {

@@ -1,4 +1,5 @@
-//! What is added to new pods before the scheduler sees them: the node selectors of namespaces, and flavors of Kueue.
+//! What happens to new pods before the scheduler sees them: the node selectors of namespaces, the levels of PodSecurity, and the
+//! flavors of Kueue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +12,27 @@ use winpool_core::pod::tolerate;
 use winpool_core::words::joined;
 
 use crate::pod::PodSpec;
+use crate::pod_security::{Enforced, Forbidden, Violations};
 
 use super::{NODE_SELECTORS, Related, View};
 
-/// What is added to new pods, by their namespace and queue.
+/// What is added to new pods by their namespace and queue, and which pods the API server refuses.
 #[derive(Clone, Debug, Default)]
-pub struct Additions {
+pub struct Admission {
     selectors: BTreeMap<String, BTreeMap<String, String>>,
+    enforced: Enforced,
     related: Arc<Related>,
+}
+
+/// What a namespace adds to a new pod.
+#[derive(Clone, Debug)]
+pub struct OfNamespace<'a> {
+    /// The labels that it adds to the `nodeSelector`.
+    pub selector: Option<&'a BTreeMap<String, String>>,
+    /// A label of which pod and namespace select different values, with that of the namespace. The API server refuses the pod.
+    pub conflict: Option<(&'a String, &'a String)>,
+    /// What Kueue does with it, if it is in a queue.
+    pub queued: Option<Queued>,
 }
 
 /// What Kueue does with the pods of a queue.
@@ -53,7 +67,7 @@ pub struct Flavor {
     tolerations: Vec<Toleration>,
 }
 
-impl Additions {
+impl Admission {
     pub(super) fn of(view: &View) -> Self {
         let selectors = view.namespace_labels.iter().map(|(name, labels)| {
             let selected = NODE_SELECTORS.iter().filter_map(|key| labels.get(*key)).flat_map(|text| text.split(','));
@@ -61,12 +75,27 @@ impl Additions {
             (name.clone(), pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
         });
         let selectors = selectors.filter(|(_, selector): &(String, BTreeMap<_, _>)| !selector.is_empty());
-        Self { selectors: selectors.collect(), related: Arc::clone(&view.related) }
+        let enforced = Enforced::of(&view.namespace_labels, view.kubernetes);
+        Self { selectors: selectors.collect(), enforced, related: Arc::clone(&view.related) }
     }
 
-    /// Returns the labels that the API server adds to the `nodeSelector` of new pods in this namespace.
-    pub fn selector_of(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
-        self.selectors.get(namespace)
+    /// Adds to a new pod what its namespace and Kueue add. What the pod selects itself stays.
+    pub fn admit(&self, namespace: &str, spec: &mut PodSpec) -> OfNamespace<'_> {
+        let queued = self.queued(namespace, spec);
+        let selector = self.selectors.get(namespace);
+        let conflict = selector.into_iter().flatten().find(|(key, value)| spec.selects_another(key, value));
+        for (key, value) in selector.into_iter().flatten() {
+            spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        if let Some(Queued::With(flavor)) = &queued {
+            flavor.admit(spec);
+        }
+        OfNamespace { selector, conflict, queued }
+    }
+
+    /// Returns why the API server refuses these pods in this namespace because of PodSecurity, if it does.
+    pub fn forbids(&self, namespace: &str, pod: &Violations) -> Option<Forbidden> {
+        self.enforced.refuses(namespace, pod)
     }
 
     /// Returns the keys of all labels that may be added.
@@ -78,7 +107,7 @@ impl Additions {
 
     /// Returns what Kueue does with pods of this template; `None` if they are in no queue. It reads the template alone, without the
     /// tolerations of a RuntimeClass (kubernetes-sigs/kueue#14770).
-    pub fn queued(&self, namespace: &str, template: &PodSpec) -> Option<Queued> {
+    fn queued(&self, namespace: &str, template: &PodSpec) -> Option<Queued> {
         let queue = template.queue.as_deref()?;
         Some(self.flavor(namespace, queue, template).unwrap_or_else(|missing| {
             Queued::Unknown(format!(
@@ -119,8 +148,7 @@ impl Additions {
 impl Flavor {
     /// Returns why Kueue does not use the flavor for pods of this template.
     fn lacked_by(&self, template: &PodSpec) -> Option<String> {
-        let differs = |(key, value): &(&String, &String)| template.selected(key).is_some_and(|own| own != *value);
-        if let Some((key, value)) = self.node_labels.iter().find(differs) {
+        if let Some((key, value)) = self.node_labels.iter().find(|(key, value)| template.selects_another(key, value)) {
             return Some(format!("is for nodes with {key}={value}"));
         }
         let tolerations: Vec<Toleration> = template.tolerations.iter().chain(&self.tolerations).cloned().collect();
@@ -132,7 +160,7 @@ impl Flavor {
     }
 
     /// Adds the labels and tolerations to a pod.
-    pub fn admit(&self, spec: &mut PodSpec) {
+    fn admit(&self, spec: &mut PodSpec) {
         for (key, value) in &self.node_labels {
             spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
         }

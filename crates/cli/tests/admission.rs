@@ -1,0 +1,148 @@
+//! What happens to new pods before the scheduler sees them, on a real API server: the level of `PodSecurity` of their namespace, and
+//! Kueue. Each command reads it, from the cluster and from a snapshot.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use winpool_e2e::nodes::simulated::SimulatedNode;
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::servers::lending::{Lent, lend};
+
+use crate::access::winpool;
+use crate::check::create;
+use crate::extensions::install;
+
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const CLUSTER: &str = "cluster:winpool-e2e";
+
+/// Creates an object of a resource: `apps/v1/deployments`, in the namespace `shop` if it is `namespaced`.
+async fn create_at(server: &Lent, resource: &str, namespaced: bool, mut object: Value) -> Value {
+    let (version, plural) = resource.rsplit_once('/').unwrap();
+    let prefix = if version == "v1" { "/api" } else { "/apis" };
+    let namespace = if namespaced { "/namespaces/shop" } else { "" };
+    object["apiVersion"] = json!(version);
+    create(&server.client(), &format!("{prefix}/{version}{namespace}/{plural}"), object.clone()).await;
+    if namespaced {
+        object["metadata"]["namespace"] = json!("shop");
+    }
+    object
+}
+
+/// A workload with this template of a pod.
+fn workload(kind: &str, name: &str, labels: &Value, mut spec: Value) -> Value {
+    spec["containers"] = json!([{"name": "c", "image": "example.com/app:1-ltsc2022"}]);
+    let mut object = json!({"kind": kind, "metadata": {"name": name, "labels": labels}, "spec": {
+        "template": {"metadata": {"labels": {"a": name}}, "spec": spec}}});
+    if kind == "Deployment" {
+        object["spec"]["selector"] = json!({"matchLabels": {"a": name}});
+    } else {
+        object["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+    }
+    object
+}
+
+/// The rules that workloads break, with their names: `agent pod-security-refused`.
+async fn broken(server: &Lent, arguments: &[&str]) -> Vec<String> {
+    let (_, text, error) = winpool(server.kubeconfig(), &[arguments, &["-o", "json"]].concat()).await;
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{arguments:?}: {error}"));
+    let rules = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| format!("{} {}", found["object"]["name"].as_str().unwrap(), found["rule"].as_str().unwrap()));
+    let about = ["queue-", "pod-security-", "volume-"];
+    let mut rules: Vec<String> = rules.filter(|rule| about.iter().any(|about| rule.contains(about))).collect();
+    rules.sort();
+    rules
+}
+
+#[tokio::test]
+async fn levels_of_namespaces_queues_and_file_systems_are_read_from_a_cluster_and_from_its_snapshot() {
+    let server = lend().await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
+    install_crd(&server.client()).await.unwrap();
+    for (scope, kind, plural) in [
+        ("Cluster", "ResourceFlavor", "resourceflavors"),
+        ("Cluster", "ClusterQueue", "clusterqueues"),
+        ("Namespaced", "LocalQueue", "localqueues"),
+    ] {
+        install(&server, scope, "kueue.x-k8s.io/v1beta2", kind, plural).await;
+    }
+    let metadata = json!({"name": "shop", "labels": {ENFORCE: "baseline"}});
+    create_at(&server, "v1/namespaces", false, json!({"metadata": metadata})).await;
+    let taint = json!({"key": "team", "value": "a", "effect": "NoSchedule"});
+    let flavor = json!({"nodeLabels": {"kubernetes.io/os": "windows"}, "nodeTaints": [taint]});
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "closed", "resources": []}]}]);
+    for (plural, kind, namespaced, name, spec) in [
+        ("resourceflavors", "ResourceFlavor", false, "closed", flavor),
+        ("clusterqueues", "ClusterQueue", false, "of-all", json!({"resourceGroups": groups})),
+        ("localqueues", "LocalQueue", true, "of-shop", json!({"clusterQueue": "of-all"})),
+    ] {
+        let object = json!({"kind": kind, "metadata": {"name": name}, "spec": spec});
+        create_at(&server, &format!("kueue.x-k8s.io/v1beta2/{plural}"), namespaced, object).await;
+    }
+    let class = json!({"kind": "StorageClass", "metadata": {"name": "linux-disk"}, "provisioner": "disk.example.com",
+        "parameters": {"csi.storage.k8s.io/fstype": "ext4", "secret": "of-alice"}});
+    create_at(&server, "storage.k8s.io/v1/storageclasses", false, class).await;
+    let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "linux-disk", "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = create_at(&server, "v1/persistentvolumeclaims", true, claim).await;
+
+    let (os, selector) = (json!({"name": "windows"}), json!({"kubernetes.io/os": "windows"}));
+    let disk = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let plain = |more: Value| {
+        let mut spec = json!({"os": os, "nodeSelector": selector});
+        json_patch::merge(&mut spec, &more);
+        spec
+    };
+    let host = json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
+    let mut objects = vec![claim];
+    for (resource, object) in [
+        ("apps/v1/deployments", workload("Deployment", "agent", &json!({}), plain(host))),
+        ("apps/v1/deployments", workload("Deployment", "db", &json!({}), plain(json!({"volumes": disk})))),
+        ("batch/v1/jobs", workload("Job", "batch", &json!({QUEUE: "of-shop"}), plain(json!({})))),
+        ("batch/v1/jobs", workload("Job", "lost", &json!({QUEUE: "of-nobody"}), plain(json!({})))),
+    ] {
+        objects.push(create_at(&server, resource, true, object).await);
+    }
+
+    let expected =
+        ["agent pod-security-refused", "batch queue-starts-none", "db volume-file-system", "lost queue-unknown"];
+    assert_eq!(broken(&server, &["check", "-n", "shop", "--min-severity", "info"]).await, expected);
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (manifests, cluster) = (file("manifests.json"), file("cluster.yaml"));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    fs::write(&manifests, list.to_string()).unwrap();
+    let (_, snapshot, _) = winpool(server.kubeconfig(), &["snapshot", "-n", "shop"]).await;
+    for (part, is_in) in [("linux-disk", true), ("of-shop", true), ("name: data", false), ("of-alice", false)] {
+        assert_eq!(snapshot.contains(part), is_in, "{part}: {snapshot}");
+    }
+    fs::write(&cluster, snapshot).unwrap();
+    for against in [CLUSTER, &cluster] {
+        let check = ["check", "-f", &manifests, "--min-severity", "info", "--against", against];
+        assert_eq!(broken(&server, &check).await, expected, "{against}");
+    }
+
+    // Other commands say the same.
+    for (name, parts) in [
+        (
+            "deployment/agent",
+            ["The API server refuses its pods", "PodSecurity level baseline", "After you correct that"],
+        ),
+        ("job/batch", ["Kueue never starts the pods", "has the taint team=a:NoSchedule", "1 node: win"]),
+    ] {
+        let (_, text, error) = winpool(server.kubeconfig(), &["why", name, "-n", "shop"]).await;
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}{error}");
+    }
+    let diff = async || winpool(server.kubeconfig(), &["diff", &cluster, CLUSTER, "-f", &manifests]).await;
+    let (code, text, error) = diff().await;
+    assert_eq!(code, Some(0), "{text}{error}");
+    let label = json!({"metadata": {"labels": {ENFORCE: "privileged"}}});
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(server.client());
+    namespaces.patch("shop", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(label)).await.unwrap();
+    let (code, text, error) = diff().await;
+    assert!(code == Some(2) && text.contains("Deployment shop/agent (0 -> 1 node)"), "{text}{error}");
+}
