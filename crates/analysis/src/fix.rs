@@ -13,7 +13,7 @@ use crate::explain::blockers::{By, Group, MovesTo, Pin, group, pool_blockers};
 use crate::explain::upgrade::Upgrade;
 use crate::finding::{Finding, Severity};
 use crate::kinds::{template_at, template_of};
-use crate::lint::{Facts, check, check_landing};
+use crate::lint::{Facts, check_everywhere};
 use crate::pod::{PodSpec, isolation_with};
 use crate::remedy::{Edit, Operation, Rank, Remedy};
 use crate::system;
@@ -275,11 +275,7 @@ impl<'a> Changed<'a> {
         let Ok(pod) = PodSpec::deserialize(raw) else { return Vec::new() };
         let pod = PodSpec { queue: self.workload.pod.queue.clone(), ..pod };
         let workload = WorkloadManifest { api_version, pod, raw, metadata, ..self.workload.clone() };
-        let mut findings = check(&workload, facts);
-        let landing = open.and_then(|open| check_landing(&workload, open));
-        let is_new = |landing: &Finding| findings.iter().all(|finding| finding.rule != landing.rule);
-        findings.extend(landing.filter(is_new));
-        findings
+        check_everywhere(&workload, facts, open)
     }
 
     /// Makes these edits. Returns false if they change nothing.

@@ -171,8 +171,8 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
     let directory = directory();
     let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n";
     for (arguments, input, expected, text) in [
-        (&["check", "-f", "-"][..], linux, 0, "1 workload checked: nothing found"),
-        (&["check", "-f", "-", "-o", "json"], linux, 0, "\"findings\": []"),
+        (&["check", "-f", "-"][..], linux, 0, "1 note hidden; --min-severity info shows them"),
+        (&["check", "-f", "-", "-o", "json"], linux, 0, "\"consequence\": \"Note\""),
         (&["check", "-f", "-"], DEPLOYMENT, 2, "stdin:2"),
         (
             &["check", "-f", "-", "--min-severity", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::finding::Consequence;
 use crate::image::{ImagePlatforms, Images, Platform, Source};
+use crate::lint::survey;
 use crate::view::{Known, Position, Reduced};
 
 const NODE_LABEL: &str = "kubernetes.io/os";
@@ -71,6 +72,13 @@ fn certain_changes_are_made_and_the_rest_is_listed() {
         ),
     ] {
         assert_eq!(told(&deployment(&template), &any_cluster()), (changes.to_owned(), Vec::new()), "{template}");
+        // `check` finds what `fix` changes, and nothing else that needs no decision.
+        let (view, mut is_found) = (view(&[deployment(&template)]), false);
+        let facts = Facts::of(&view);
+        survey(&view, &facts, Some(&facts.with_open_nodes()), false, |_, found| {
+            is_found |= found.iter().any(|finding| any_cluster().takes(finding));
+        });
+        assert_eq!(is_found, !changes.is_empty(), "{template}");
     }
     let differ = json!({"nodeSelector": {NODE_LABEL: "linux"}, "os": {"name": "windows"}, "containers": containers, "tolerations": tolerations});
     let (_, decisions) = told(&deployment(&differ), &any_cluster());

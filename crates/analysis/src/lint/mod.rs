@@ -40,7 +40,7 @@ pub use placement::classes::{before_naming, to_create};
 pub use placement::images::UNKNOWN_ID;
 pub use rule::Rule;
 pub use rules::{
-    check, check_errors, check_errors_of_existing, check_images, check_landing, check_spread, check_tolerations,
-    check_warnings, rule, rules,
+    check, check_errors, check_errors_of_existing, check_everywhere, check_images, check_landing, check_spread,
+    check_tolerations, check_warnings, rule, rules,
 };
 pub use survey::survey;

@@ -73,6 +73,21 @@ pub fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<F
     check_by(rule("linux-may-land-on-windows").into_iter(), workload, facts).into_iter().next()
 }
 
+/// Returns the findings about a workload, and what happens to it in other clusters, whose Windows nodes are `open`.
+pub fn check_everywhere(workload: &WorkloadManifest<'_>, facts: &Facts, open: Option<&Facts>) -> Vec<Finding> {
+    let mut found = check(workload, facts);
+    found.extend(elsewhere(workload, &found, open));
+    found
+}
+
+/// Returns the finding that the workload can land on Windows nodes in other clusters, unless it is found for this one.
+pub(super) fn elsewhere(workload: &WorkloadManifest<'_>, found: &[Finding], open: Option<&Facts>) -> Option<Finding> {
+    let landing = check_landing(workload, open?)?;
+    let is_new = found.iter().all(|finding| finding.rule != landing.rule);
+    let message = "in a cluster that does not taint its Windows nodes, nothing keeps the pod off them".to_owned();
+    is_new.then(|| Finding { message, ..landing })
+}
+
 /// Returns the errors of a workload that do not show when its pods are compared with nodes: the reasons for which the API server
 /// refuses it, and fields that do not work on Windows.
 pub fn check_errors(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {

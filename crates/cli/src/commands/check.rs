@@ -241,7 +241,8 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
     };
     let is_of_manifests = !arguments.origin.files.is_empty() && arguments.against.against.is_none();
     let has_nodes = arguments.all_namespaces || is_of_manifests;
-    let number = survey(view, facts, has_nodes, &mut add);
+    let open = is_of_manifests.then(|| facts.with_open_nodes());
+    let number = survey(view, facts, open.as_ref(), has_nodes, &mut add);
     report.workloads = number;
     name_fields(&mut report.findings);
     report

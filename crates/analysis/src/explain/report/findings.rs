@@ -35,7 +35,7 @@ pub struct BrokenRule {
 /// Checks everything in the view, and calls `seen` with each finding.
 pub(super) fn by_rule(view: &View, facts: &Facts, mut seen: impl FnMut(&Finding)) -> Vec<BrokenRule> {
     let mut rules: BTreeMap<(Reverse<Severity>, String), BrokenRule> = BTreeMap::new();
-    survey(view, facts, true, |_, findings| {
+    survey(view, facts, None, true, |_, findings| {
         for finding in findings {
             seen(&finding);
             let object = finding.object.clone();
