@@ -513,3 +513,23 @@ fn the_device_plugin_is_the_cause_where_a_node_has_none_of_its_resource() {
     assert!(remedy("'0'").contains(plugin), "{}", remedy("'0'"));
     assert!(remedy("'1'").contains("request less of microsoft.com/directx"), "{}", remedy("'1'"));
 }
+
+#[test]
+fn a_handler_that_no_node_has_is_a_matter_of_the_class_and_a_wanted_zone_of_the_nodes() {
+    let (mut machines, classes) = open_cluster();
+    for machine in &mut machines {
+        machine.handlers = Some(["other".to_owned()].into());
+    }
+    let (_, remedy) = remedy_with(
+        "{metadata: {name: web}, spec: {runtimeClassName: windows-2022, containers: [{name: c, image: i}]}}",
+        &machines,
+        &classes,
+    );
+    insta::assert_snapshot!(remedy.unwrap(), @"RuntimeClass windows-2022: correct the handler of the RuntimeClass, which containerd calls runhcs-wcow-process for Windows, or choose another class");
+    let (_, remedy) = remedy_of(
+        "{metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, image: i}], \
+          affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: \
+          [{matchExpressions: [{key: zone, operator: In, values: [b]}]}]}}}}}",
+    );
+    insta::assert_snapshot!(remedy.unwrap(), @"to land on win-2019-0, win-2022-0, win-2025-0 and 6 more: remove the required node affinity; or keep it, and add a node that satisfies it");
+}

@@ -378,3 +378,73 @@ fn a_cordon_is_answered_with_uncordon_and_never_with_a_change_of_the_pool() {
     let answer: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
     assert_eq!(answer["remedy"]["text"], "kubectl uncordon win-2022", "{answer:#}");
 }
+
+/// After Windows was upgraded in place on the only node: the pool reports what pods of the old class wait for.
+const AFTER_AN_UPGRADE: &str = r#"
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: default}
+spec: {}
+status:
+  problems:
+  - {reason: ClassWithoutNodes, object: {kind: RuntimeClass, name: windows-2022}, message: selects no node and is used by 1 pod}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: win-1, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.29000}}
+spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29000.1, containerRuntimeVersion: containerd://2.0.4}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: win-2, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.26100}}
+spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: banana, containerRuntimeVersion: containerd://2.0.4}}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: windows-2022, labels: {app.kubernetes.io/managed-by: winpool, winpool.dev/pool: default}}
+handler: runhcs-wcow-process
+scheduling:
+  nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}
+  tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-x, namespace: shop}
+spec:
+  nodeName: win-1
+  runtimeClassName: windows-2022
+  nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}
+  containers: [{name: web, image: "example.com/web:ltsc2022"}]
+status: {phase: Running}
+"#;
+
+#[test]
+fn on_the_day_of_an_upgrade_node_and_class_say_what_the_status_knows() {
+    for (name, parts) in [
+        (
+            "node/win-1",
+            [
+                "1 pod selects what the node does not have, such as shop/web-x, which selects node.kubernetes.io/windows-build: \
+                 10.0.20348: the kubelet ends it when it starts",
+                "name it in spec.buildNames, such as {build: 10.0.29000, version: preview}",
+            ],
+        ),
+        (
+            "node/win-2",
+            [
+                "status.nodeInfo.kernelVersion is \"banana\", which is no version of Windows",
+                "10.0.26100. Check the kubelet",
+            ],
+        ),
+        (
+            "class/windows-2022",
+            ["RuntimeClass windows-2022 selects 0 nodes and is used by 1 pod.", "ClassWithoutNodes: selects no node"],
+        ),
+    ] {
+        let told = winpool(&["why", name, "-f", "-"], AFTER_AN_UPGRADE);
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(parts.iter().all(|part| told.contains(part)), "{name}: {told}");
+    }
+}

@@ -147,3 +147,16 @@ fn a_node_that_claims_windows_and_reports_another_system_is_counted_and_named() 
     let tally = tally_of(&ignored, "{}");
     assert_eq!((tally.counts().ignored, tally.problems().len()), (1, 0), "you know about it");
 }
+
+#[test]
+fn a_node_whose_version_cannot_be_read_is_named_also_if_a_label_has_its_build() {
+    for label in [Some(OLD), None] {
+        let mut banana = node("{status: {nodeInfo: {kernelVersion: banana}}}");
+        json_patch::merge(&mut banana, &json!({"metadata": {"labels": {names::WINDOWS_BUILD: label}}}));
+        let tally = tally_of(&banana, "{}");
+        let [problem] = tally.problems().try_into().unwrap();
+        assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), (reason::BUILD_UNKNOWN, "win"));
+        let builds: Vec<String> = tally.builds.keys().map(ToString::to_string).collect();
+        assert_eq!(builds, Vec::from_iter(label));
+    }
+}

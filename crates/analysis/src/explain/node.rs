@@ -5,15 +5,21 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::api::{Mode, ObjectReference, Taint, names};
+use winpool_core::api::names::reason;
+use winpool_core::api::{Mode, ObjectReference, Problem, Taint, names};
 use winpool_core::node::{Applied, NodeFields};
 use winpool_core::plan::nodes::assessment::{Assessment, NodeState, assess};
 use winpool_core::plan::pools::pool::{Policy, Pool};
 use winpool_core::plan::taints::Consent;
 use winpool_core::windows::builds;
 use winpool_core::windows::taint::SPELLINGS;
+use winpool_core::words::count;
 
 use crate::explain::forecast::{Change, ForecastOutcome, PoolForecast};
+use crate::placement::Obstacle;
+use crate::pod::Pod;
+use crate::verdict::ending;
+use crate::view::SeenNode;
 
 /// The state of a node that no pool owns.
 pub const UNOWNED: &str = "unowned";
@@ -72,6 +78,8 @@ pub fn node_explanation(
     reasons.extend(build_reasons(node));
     if let Some(pool) = assessment.pool.as_deref().and_then(|name| outcome.forecast.pool(name)) {
         reasons.extend(held_reasons(pool, !assessment.taints.held.is_empty()));
+        let is_unnamed = |problem: &&Problem| product.is_none() && problem.reason == reason::BUILD_NOT_NAMED;
+        reasons.extend(pool.problems.iter().filter(is_unnamed).map(|problem| problem.message.clone()));
     }
     NodeExplanation {
         node: name.to_owned(),
@@ -178,11 +186,35 @@ fn build_reasons(node: &NodeFields) -> Vec<String> {
         (Some(build), Some(reported), Some(label)) if build.to_string() != label => {
             vec![format!("its label {} is {label}, but it reports {reported}", names::WINDOWS_BUILD)]
         }
+        (Some(build), Some(reported), Some(_))
+            if node.kernel_version.as_ref().is_some_and(|known| known.version.is_none()) =>
+        {
+            vec![format!(
+                "status.nodeInfo.kernelVersion is {reported:?}, which is no version of Windows: winpool relies on its label {}, \
+                 {build}. Check the kubelet",
+                names::WINDOWS_BUILD
+            )]
+        }
         (Some(_), Some(reported), None) => {
             vec![format!("it reports {reported} and lacks the label {}", names::WINDOWS_BUILD)]
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns a sentence about the pods that the node's kubelet ends when it starts; `None` if there are none.
+pub fn pods_that_end(node: &SeenNode, pods: &[Pod]) -> Option<String> {
+    let hosts = [node.host()];
+    let mut ended = ending(pods.iter(), &hosts);
+    let (pod, _, obstacles) = ended.next()?;
+    let (number, wanted) = (ended.count() + 1, obstacles.first().map(Obstacle::wanted).unwrap_or_default());
+    let (pods, select) = if number == 1 { ("it", "selects") } else { ("them", "select") };
+    Some(format!(
+        "{} {select} what the node does not have, such as {}/{}, which selects {wanted}: the kubelet ends {pods} when it starts",
+        count(number, "pod"),
+        pod.namespace,
+        pod.name
+    ))
 }
 
 fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {

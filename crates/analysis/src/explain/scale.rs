@@ -1,11 +1,15 @@
 //! Scaling from zero: what keeps the nodes that autoscalers create from serving a RuntimeClass.
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::api::names;
+use winpool_core::api::{ObjectReference, Problem, names};
 use winpool_core::pod::Class;
 
 use crate::autoscalers::{Autoscalers, REQUIREMENTS, Template};
+use crate::explain::node::selects;
+use crate::explain::status::count_pods;
+use crate::view::View;
 
 /// The result for a template and a RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -38,6 +42,41 @@ pub struct ScaleExplanation {
     /// Facts that winpool cannot determine, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// The explanation of a RuntimeClass.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassExplanation {
+    /// The number of nodes to which its pods can be scheduled; absent if nodes are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_count: Option<usize>,
+    /// The number of unfinished pods that have it; absent if pods are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<usize>,
+    /// What WindowsPools report about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+    /// The answer to the question whether it can scale from zero.
+    #[serde(flatten)]
+    pub scale: ScaleExplanation,
+}
+
+/// Explains a class of this cluster, as it is or as pools will create it.
+pub fn class_explanation(view: &View, name: &str, class: &RuntimeClass) -> ClassExplanation {
+    let nodes = view.nodes.known();
+    let reported = view.guarded().into_iter().flatten().filter_map(|pool| pool.status.as_ref());
+    let about = ObjectReference::runtime_class(name);
+    ClassExplanation {
+        node_count: nodes.map(|nodes| nodes.iter().filter(|node| selects(class, &node.object.node)).count()),
+        pods: view.pods.known().map(|pods| count_pods(pods, name)),
+        problems: reported
+            .flat_map(|status| &status.problems)
+            .filter(|problem| problem.object == about)
+            .cloned()
+            .collect(),
+        scale: explain(&view.autoscalers, name, &Class::from(class)),
+    }
 }
 
 /// Explains if a class can scale from zero.

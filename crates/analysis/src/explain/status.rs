@@ -311,7 +311,7 @@ fn by_state(counts: &NodeCounts) -> [(NodeState, i64); 6] {
     ]
 }
 
-fn count_pods(pods: &[Pod], class: &str) -> usize {
+pub(super) fn count_pods(pods: &[Pod], class: &str) -> usize {
     pods.iter().filter(|pod| pod.spec.runtime_class.as_deref() == Some(class)).count()
 }
 

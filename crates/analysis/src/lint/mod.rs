@@ -35,7 +35,7 @@ pub mod wellformed;
 
 pub(crate) use admission::{FORBIDDEN, NAMESPACE_CONFLICT};
 pub use facts::Facts;
-pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, NOT_FOUND};
+pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, CORRECT_HANDLER, NOT_FOUND};
 pub use placement::classes::{before_naming, to_create};
 pub use placement::images::UNKNOWN_ID;
 pub use rule::Rule;

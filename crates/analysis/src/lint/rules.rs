@@ -85,7 +85,7 @@ pub(super) fn elsewhere(workload: &WorkloadManifest<'_>, found: &[Finding], open
     let landing = check_landing(workload, open?)?;
     let is_new = found.iter().all(|finding| finding.rule != landing.rule);
     let message = "in a cluster that does not taint its Windows nodes, nothing keeps the pod off them".to_owned();
-    is_new.then(|| Finding { message, ..landing })
+    is_new.then_some(Finding { message, ..landing })
 }
 
 /// Returns the errors of a workload that do not show when its pods are compared with nodes: the reasons for which the API server

@@ -8,6 +8,7 @@ use winpool_core::pod::{Class, System, selects_windows};
 use winpool_core::words::joined;
 
 use crate::image::known::name_of;
+use crate::lint::CORRECT_HANDLER;
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Guess, similar_class};
 use crate::remedy::{Edit, Rank, Remedy};
@@ -87,7 +88,16 @@ impl<'a> AdmittedPod<'a> {
         let of_own_build = self.by_class(settled, classes, |class| self.is_of_asked_build(class));
         let of_other_build = || self.by_class(settled, classes, |_| self.asks_for_a_build());
         let remedy = of_own_build.or_else(|| self.by_tolerations(settled)).or_else(of_other_build);
-        remedy.or_else(|| self.by_steps(settled))
+        remedy.or_else(|| self.handler(settled)).or_else(|| self.by_steps(settled))
+    }
+
+    /// Suggests another handler for the class, if no node that takes the pod has its handler.
+    fn handler(&self, machines: &[Node]) -> Option<Remedy> {
+        let (name, class) = self.class?;
+        let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty()).peekable();
+        possible.peek()?;
+        let lacks = possible.all(|machine| machine.is_windows() && machine.lacks_handler(&class.handler));
+        lacks.then(|| Remedy::advice(format!("RuntimeClass {name}: {CORRECT_HANDLER}")))
     }
 
     /// Returns a node on which the pod can be scheduled now, if no node on which it can be scheduled is known to fail to start it.
@@ -384,6 +394,8 @@ impl<'a> AdmittedPod<'a> {
             let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
             possible.any(|machine| self.starts(machine).0 != Some(false))
         };
+        let drops_affinity = steps.edits.contains(&Edit::require_nothing());
+        let steps = if drops_affinity { steps.and("; or keep it, and add a node that satisfies it") } else { steps };
         match self.placed_by {
             PlacedBy::Anyone if starts_somewhere() => steps.after("to land only where it starts: "),
             PlacedBy::Anyone => steps.after(&format!("to land on {}: ", changed.lands_on(machines))),

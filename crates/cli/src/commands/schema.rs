@@ -7,7 +7,7 @@ use winpool_analysis::explain::forecast::Forecast;
 use winpool_analysis::explain::node::NodeExplanation;
 use winpool_analysis::explain::pod::PodExplanation;
 use winpool_analysis::explain::report::{Fleet, Report};
-use winpool_analysis::explain::scale::ScaleExplanation;
+use winpool_analysis::explain::scale::ClassExplanation;
 use winpool_analysis::explain::status::ClusterStatus;
 use winpool_analysis::explain::upgrade::Upgrade;
 use winpool_analysis::snapshot::ClusterSnapshot;
@@ -31,7 +31,7 @@ pub fn schema() -> Value {
         ("report FILE...", generator.subschema_for::<Fleet>()),
         ("snapshot", generator.subschema_for::<ClusterSnapshot>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
-        ("why class", generator.subschema_for::<ScaleExplanation>()),
+        ("why class", generator.subschema_for::<ClassExplanation>()),
         ("why node", generator.subschema_for::<NodeExplanation>()),
         ("why pod", generator.subschema_for::<PodExplanation>()),
         ("why workload", generator.subschema_for::<PodExplanation>()),

@@ -148,7 +148,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         (Kind::Class, name) => {
             let (explanation, gaps) = class::explain(name, &common, &assume).await?;
             output::print(format, &explanation, || class::text(&explanation))?;
-            is_known = explanation.can_scale_from_zero.is_some();
+            is_known = explanation.scale.can_scale_from_zero.is_some();
             gaps
         }
         (kind @ (Kind::Pod | Kind::Workload(_)), name) => {

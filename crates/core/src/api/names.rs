@@ -112,7 +112,7 @@ pub mod reason {
         pub const OLDER_POOL: &str = "OlderPool";
         /// The spec is not valid; winpool writes nothing until it is fixed.
         pub const INVALID_SPEC: &str = "InvalidSpec";
-        /// A node reports no valid Windows build.
+        /// A node reports no valid Windows version.
         pub const BUILD_UNKNOWN: &str = "BuildUnknown";
         /// A node has the label `kubernetes.io/os: windows` and reports another operating system; winpool does not change it.
         pub const OPERATING_SYSTEM_DIFFERS: &str = "OperatingSystemDiffers";

@@ -32,6 +32,7 @@ use crate::words::joined;
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.selected"),
     printcolumn(name = "Converged", type_ = "integer", json_path = ".status.nodes.converged"),
     printcolumn(name = "Taints", type_ = "string", json_path = ".status.conditions[?(@.type=='TaintsApplied')].reason"),
+    printcolumn(name = "Problem", type_ = "string", json_path = ".status.problems[0].reason"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),

@@ -14,6 +14,8 @@ use crate::pod::ClassExt;
 use crate::remedy::{Edit, Remedy};
 
 /// The rule about a class that does not exist.
+/// What to do about a handler that no node has.
+pub(crate) const CORRECT_HANDLER: &str = "correct the handler of the RuntimeClass, which containerd calls runhcs-wcow-process for Windows, or choose another class";
 pub(crate) const NOT_FOUND: &str = "class-not-found";
 /// The rule about a class and a selector that want different labels.
 pub(crate) const CONTRADICTS_SELECTOR: &str = "class-contradicts-selector";
@@ -71,7 +73,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::Windows,
         "runtimeClassName",
         "no Windows node that the pod selects has the runtime handler of the RuntimeClass, so no sandbox is created",
-        "correct the handler of the RuntimeClass, which containerd calls runhcs-wcow-process for Windows, or choose another class",
+        CORRECT_HANDLER,
         own(handler),
     ),
 ];

@@ -1,36 +1,43 @@
-//! `winpool why class`: can a RuntimeClass start from zero nodes?
+//! `winpool why class`: the nodes and pods of a RuntimeClass, and whether it can start from zero nodes.
 
-use winpool_analysis::explain::forecast::forecast;
-use winpool_analysis::explain::scale::{self, ScaleExplanation, TemplateExplanation};
-use winpool_core::pod::Class;
+use winpool_analysis::explain::forecast::{Snapshot, forecast};
+use winpool_analysis::explain::scale::{self, ClassExplanation, ScaleExplanation, TemplateExplanation};
+use winpool_core::api::Problem;
+use winpool_core::words::count;
 
 use crate::Error;
 use crate::commands::options::Common;
 use crate::print::text::{BAD, BOLD, DIM, GOOD, Text, WARN};
 use crate::read::assume::Assume;
-use crate::read::forecast::{enforce, snapshot};
+use crate::read::forecast::{enforce, now};
 use crate::read::gaps::Gaps;
 use crate::read::view::Seen;
 
 /// Reads cluster or manifests and explains the class.
-pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {
+pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(ClassExplanation, Gaps), Error> {
     let Seen { mut view, gaps } = common.origin.decisions().await?;
     let assumed = assume.note(&mut view)?;
-    let autoscalers = view.autoscalers.clone();
-    let gaps = Gaps { in_cluster: gaps.in_cluster || !autoscalers.unreadable.is_empty(), ..gaps };
+    let gaps = Gaps { in_cluster: gaps.in_cluster || !view.autoscalers.unreadable.is_empty(), ..gaps };
     enforce(&mut view);
-    let classes = forecast(snapshot(view)).classes;
+    let classes = forecast(Snapshot::without_workloads(&view, now())).classes;
     let not_found = || Error::NotFound { kind: "RuntimeClass", name: name.to_owned() };
     let class = classes.get(name).ok_or_else(not_found)?;
-    let mut explanation = scale::explain(&autoscalers, name, &Class::from(class.as_ref()));
-    explanation.notes.splice(..0, assumed);
+    let mut explanation = scale::class_explanation(&view, name, class);
+    explanation.scale.notes.splice(..0, assumed);
     Ok((explanation, gaps))
 }
 
 /// The answer as text.
-pub fn text(explanation: &ScaleExplanation) -> Text {
+pub fn text(ClassExplanation { node_count, pods, problems, scale: explanation }: &ClassExplanation) -> Text {
     let mut text = Text::new();
     let name = &explanation.runtime_class;
+    if let Some(nodes) = node_count {
+        let used = pods.map_or_else(String::new, |pods| format!(" and is used by {}", count(pods, "pod")));
+        text.styled("", BOLD, &format!("RuntimeClass {name} selects {}{used}.", count(*nodes, "node")));
+    }
+    for Problem { reason, message, .. } in problems {
+        text.styled("  ", WARN, &format!("{reason}:")).paragraph("    ", message);
+    }
     match explanation.can_scale_from_zero {
         Some(true) => text.styled("", GOOD, &format!("RuntimeClass {name} can start from zero nodes.")),
         Some(false) => text.styled(

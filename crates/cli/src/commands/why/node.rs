@@ -1,7 +1,7 @@
 //! Explains a node.
 
 use winpool_analysis::explain::forecast::forecast;
-use winpool_analysis::explain::node::{NodeExplanation, UNOWNED, node_explanation};
+use winpool_analysis::explain::node::{NodeExplanation, UNOWNED, node_explanation, pods_that_end};
 use winpool_analysis::explain::status::unread;
 use winpool_core::plan::pools::pool::policy_of;
 
@@ -29,6 +29,7 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     let listed = view.nodes.known().ok_or_else(|| Error::Lacking(WITHOUT_NODES.to_owned()))?;
     let seen = listed.iter().find(|node| *node.object.name == *name);
     let seen = seen.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
+    let ends = view.pods.known().and_then(|pods| pods_that_end(seen, pods));
     let (node, classes) = (seen.object.node.clone(), view.classes.known().cloned().unwrap_or_default());
     let mut snapshot = snapshot(view);
     snapshot.nodes.insert(name.to_owned(), node.clone());
@@ -40,7 +41,8 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
         .collect();
     let policy = policy_of(&snapshot.pools);
     let outcome = progress::during("computing what the operator would do", || forecast(snapshot));
-    let explanation = node_explanation(name, &node, &policy, &classes, &outcome);
+    let mut explanation = node_explanation(name, &node, &policy, &classes, &outcome);
+    explanation.reasons.extend(ends);
     Ok((NodeExplanation { notes, ..explanation }, gaps))
 }
 

@@ -36,9 +36,8 @@ pub struct Assessment {
     pub label_settles: Option<Instant>,
     /// The changes that it needs.
     pub plan: NodePlan,
-    /// True if it has Windows taints whose tolerations pods do not get, because nobody but the node names them or because there
-    /// are too many.
-    pub(crate) is_closed: bool,
+    /// What is wrong with it, and keeps winpool from nothing.
+    pub(crate) flaws: Vec<NodeProblem>,
     /// What keeps winpool from making them. Only the table of nodes knows it.
     pub(crate) hindrance: Option<NodeProblem>,
 }
@@ -63,8 +62,8 @@ impl Assessment {
         let unreadable =
             if self.contradicts_itself { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
         let differing = self.taints.differing.iter().cloned().map(NodeProblem::ValueDiffers);
-        let closed = self.is_closed.then_some(NodeProblem::NotTolerated);
-        is_unknown.then_some(unreadable).into_iter().chain(self.hindrance.clone()).chain(differing).chain(closed)
+        let flaws = self.flaws.iter().cloned();
+        is_unknown.then_some(unreadable).into_iter().chain(self.hindrance.clone()).chain(differing).chain(flaws)
     }
 
     /// True if its build label is to be written, now or later.
@@ -133,8 +132,8 @@ impl NodeProblem {
             Self::BuildUnknown => (
                 reason::BUILD_UNKNOWN,
                 format!(
-                    "{nodes} without a Windows build in status.nodeInfo.kernelVersion and in the label \
-                     node.kubernetes.io/windows-build; check the kubelet"
+                    "{nodes} without a Windows version in status.nodeInfo.kernelVersion: winpool knows no build, or only that in \
+                     the label node.kubernetes.io/windows-build; check the kubelet"
                 ),
             ),
             Self::Denied(message) if **message == *STRIPPED => (reason::RECORD_REMOVED, format!("{nodes}: {message}")),
@@ -235,7 +234,7 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
     let known = Assessment {
         build: node.windows_build(),
         tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),
-        is_closed: pool.is_some_and(|pool| is_closed(node, &pool.spec, policy)),
+        flaws: pool.map(|pool| flaws(node, &pool.spec, policy)).unwrap_or_default(),
         releasing: former.map(str::to_owned),
         ..counted
     };
@@ -313,10 +312,15 @@ fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     found
 }
 
-/// True if pods do not get the tolerations of all Windows taints on the node.
-fn is_closed(node: &NodeFields, pool: &PoolSpec, policy: &Policy) -> bool {
+/// What is wrong with a node besides what it lacks: its kubelet reports a version that is none of Windows, although its label has a
+/// build; and pods do not get the tolerations of all its Windows taints, because only the node names them or there are too many.
+fn flaws(node: &NodeFields, pool: &PoolSpec, policy: &Policy) -> Vec<NodeProblem> {
+    let is_unreadable = node.reported_build().is_none() && node.kernel_version.is_some();
+    let is_unreadable = is_unreadable && node.windows_build().is_some() && !node.is_ignored();
     let taints: Vec<_> = node.taints.taints().iter().filter(|taint| pool.helps_with(taint)).collect();
-    taints.len() > TOLERATED || taints.iter().any(|taint| policy.precedence(taint, pool).is_none())
+    let is_closed = taints.len() > TOLERATED || taints.iter().any(|taint| policy.precedence(taint, pool).is_none());
+    let flaws = [is_unreadable.then_some(NodeProblem::BuildUnknown), is_closed.then_some(NodeProblem::NotTolerated)];
+    flaws.into_iter().flatten().collect()
 }
 
 /// True if another pool owns the node now, and has yet to take it over, or to record a taint of winpool's on it that
