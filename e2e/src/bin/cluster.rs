@@ -10,9 +10,15 @@ use winpool_e2e::harness::host::HostNode;
 use winpool_e2e::machine::assets::Component;
 use winpool_e2e::machine::process::Process;
 use winpool_e2e::scene;
-use winpool_e2e::servers::cluster::Cluster;
+use winpool_e2e::servers::cluster::{Cluster, Flags};
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
+
+/// Nodes that renew their leases stay ready, and an image of one system does not start on nodes of the other.
+const KWOK: [&str; 2] = [
+    "--node-lease-duration-seconds=40",
+    concat!("--config=", env!("CARGO_MANIFEST_DIR"), "/kwok/pod-of-another-system.yaml"),
+];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -28,7 +34,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<()> {
     // Before the handlers exist a signal simply ends the process, and the guard cleans up.
     let programs = programs();
-    let cluster = Cluster::start().await?;
+    let cluster = Cluster::start_with(Flags { kwok: &KWOK, ..Flags::default() }).await?;
     let _host = HostNode::join(&cluster, "linux", &programs.join("winpool-operator")).await;
     scene::join(&cluster, scene::windows_servers()).await?;
     for arguments in [

@@ -35,8 +35,13 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a cluster with an etcd of its own.
     pub async fn start() -> Result<Self> {
+        Self::start_with(Flags::default()).await
+    }
+
+    /// Does so with more flags.
+    pub async fn start_with(flags: Flags<'_>) -> Result<Self> {
         let etcd = Arc::new(Etcd::start().await?);
-        Self::start_on(&etcd, "registry", Flags::default()).await
+        Self::start_on(&etcd, "registry", flags).await
     }
 
     /// Starts a cluster that keeps its state in `etcd` under `prefix`.
