@@ -129,7 +129,7 @@ FUZZ_SECONDS ?= 60
 
 # Without a sanitizer: no crate of winpool's has unsafe code.
 fuzz: $(CARGO_FUZZ) ## Fuzz everything that parses and plans, FUZZ_SECONDS for each target (needs nightly Rust and a C++ compiler)
-	$(call timed,cd fuzz && for target in annotation node patch manifests; do \
+	$(call timed,cd fuzz && for target in annotation node patch list manifests; do \
 		echo "==> $$target" && mkdir -p corpus/$$target \
 		&& PATH="$(dir $(CARGO_FUZZ)):$$PATH" cargo +nightly fuzz run --fuzz-dir . --sanitizer none $$target \
 			corpus/$$target seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -dict=json.dict -max_len=16384 \

@@ -7,14 +7,24 @@ mod apply;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::ObjectList;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use winpool::manifests::{Keep, Manifest, Objects, read_stream};
+use winpool_client::managed_fields::Filter;
 use winpool_client::node::{self, ListedNode};
+use winpool_client::pods::{ListedDaemonSet, ListedEvent, ListedPod};
 use winpool_core::api::{Taint, names};
 use winpool_core::node::{Applied, NodeObject, NodePlan};
 use winpool_core::plan::nodes::assessment::assess;
 use winpool_core::plan::patch::node_patch;
-use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry};
 use winpool_core::plan::taints::Consent;
 
 use apply::apply;
@@ -104,6 +114,52 @@ impl Keep for Any {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         Ok(Some(Self(manifest)))
     }
+}
+
+/// A list of each kind in which one item is anything that the API server may store, with any managed fields: all are decoded.
+pub fn list(data: &[u8]) {
+    let Ok(item) = std::str::from_utf8(data) else { return };
+    are_decoded::<Node, ListedNode>(item);
+    are_decoded::<Pod, ListedPod>(item);
+    are_decoded::<DaemonSet, ListedDaemonSet>(item);
+    are_decoded::<Event, ListedEvent>(item);
+    are_decoded::<RuntimeClass, RuntimeClass>(item);
+    are_decoded::<AnyPool, GuardedPool>(item);
+}
+
+/// A pool that another release may have written.
+#[derive(serde::Deserialize, serde::Serialize)]
+struct AnyPool {
+    metadata: ObjectMeta,
+    spec: Value,
+    status: Value,
+}
+
+fn are_decoded<Stored, Listed>(item: &str)
+where
+    Stored: DeserializeOwned + Serialize,
+    Listed: DeserializeOwned + Clone + Resource<DynamicType = ()>,
+{
+    let Ok(stored) = serde_json::from_str::<Stored>(item) else { return };
+    let (mut stored, depth) = (json!(stored), item.len() % 400);
+    // The API server stores no DaemonSet without it.
+    stored.as_object_mut().unwrap().entry("spec").or_insert_with(|| json!({"template": {}}));
+    stored["metadata"]["managedFields"] = json!([{"manager": item, "time": item, "fieldsV1": "deep"}]);
+    let deep = format!("{}{{}}{}", r#"{"f:a":"#.repeat(depth), "}".repeat(depth));
+    let stored = stored.to_string().replace(r#""fieldsV1":"deep""#, &format!(r#""fieldsV1":{deep}"#));
+    let plain =
+        |name| json!({"metadata": {"name": name, "managedFields": []}, "handler": "a", "spec": {"template": {}}});
+    let list = format!(
+        r#"{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[{},{stored},{}]}}"#,
+        plain("first"),
+        plain("last")
+    );
+    let mut filter = Filter::default();
+    let pieces: Vec<u8> = list.as_bytes().chunks(depth + 1).flat_map(|piece| filter.pass(piece)).collect();
+    let found: ObjectList<Listed> =
+        serde_json::from_slice(&pieces).unwrap_or_else(|error| panic!("{}: {error}\n{list}", Listed::kind(&())));
+    let names: Vec<_> = found.items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!((names.len(), &*names[0], &*names[2]), (3, "first", "last"));
 }
 
 /// Only complete nodes: the API server never sends others.

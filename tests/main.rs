@@ -3,6 +3,7 @@
 
 mod cleanup;
 mod container;
+mod decoded;
 mod documentation;
 mod hostile;
 mod install;

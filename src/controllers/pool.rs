@@ -22,6 +22,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::causes::shortened;
 use winpool_client::error::RequestError;
+use winpool_client::node::ListedNode;
 use winpool_client::pages;
 use winpool_client::watches::{Selection, answer};
 use winpool_core::api::names::{self, reason};
@@ -342,9 +343,9 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             let mut labelled = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
             let nodes: Api<PartialObjectMeta<Node>> = Api::all(context.client.clone());
-            let listed = pages::each(&nodes, ListParams::default().labels(&labels), |node: PartialObjectMeta<Node>| {
-                if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
-                    labelled.insert(node.name_any());
+            let listed = pages::each(&nodes, ListParams::default().labels(&labels), |node: ListedNode| {
+                if !node.object.node.is_ignored() {
+                    labelled.insert(node.object.name.to_string());
                 }
             });
             listed.await?;

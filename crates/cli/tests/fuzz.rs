@@ -31,5 +31,6 @@ seeds! {
     no_annotation_removes_taints_that_winpool_never_added: annotation;
     a_patch_changes_exactly_what_the_plan_says: node;
     a_patch_is_accepted_only_on_the_node_that_it_was_computed_from: patch;
+    one_item_of_a_list_keeps_no_other_from_being_decoded: list;
     any_manifests_are_read_or_refused_in_few_words: manifests;
 }

@@ -19,7 +19,7 @@ use tower::util::{MapErrLayer, option_layer};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::requests::{self, Counter};
-use crate::watches;
+use crate::{managed_fields, watches};
 
 /// The API server cannot be reached.
 #[derive(Debug, Error)]
@@ -66,7 +66,8 @@ pub fn connect_with<B>(
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
-    build(config, counter, prepared).map_err(|error| ConnectError(Box::new(error)))
+    let client = build(config, counter, prepared).map_err(|error| ConnectError(Box::new(error)))?;
+    Ok(managed_fields::hidden(&client))
 }
 
 fn build<B>(
@@ -109,10 +110,17 @@ where
     Ok(Client::new(service, config.default_namespace))
 }
 
+/// The pieces in which an answer arrives.
+pub(crate) type Bytes = <Body as http_body::Body>::Data;
+
 /// Returns a client whose requests `send` sends, with this one.
-pub fn through<A>(client: &Client, send: impl Fn(Client, Request<Body>) -> A + Clone + Send + Sync + 'static) -> Client
+pub fn through<A, B>(
+    client: &Client,
+    send: impl Fn(Client, Request<Body>) -> A + Clone + Send + Sync + 'static,
+) -> Client
 where
-    A: Future<Output = kube::Result<Response<Body>>> + Send + 'static,
+    A: Future<Output = kube::Result<Response<B>>> + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let client = client.clone();
     let namespace = client.default_namespace().to_owned();

@@ -4,6 +4,7 @@ pub mod causes;
 pub mod client;
 pub mod error;
 pub mod kubeconfig;
+pub mod managed_fields;
 pub mod node;
 pub mod pages;
 pub mod pods;

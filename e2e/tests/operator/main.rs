@@ -34,6 +34,7 @@ mod reverted;
 mod rights;
 mod shuffled;
 mod stolen;
+mod stored;
 mod taint_change;
 mod told;
 mod tolerations;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::Isolation;
 
@@ -56,7 +57,7 @@ pub struct TaintStatus {
     pub taint: String,
     /// The time at which winpool first added it to a node; absent before that. A DaemonSet that was created later does not
     /// keep it off nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// True if new nodes may register with it: the RuntimeClasses tolerate it, and no DaemonSet holds it. The admission policy
     /// `born-tainted` adds it then.
@@ -77,6 +78,11 @@ pub struct TaintStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "set"))]
     pub without_pods: Vec<String>,
+}
+
+/// The time, if a type here can hold it. The taint counts all the same.
+fn readable<'de, D: Deserializer<'de>>(time: D) -> Result<Option<Time>, D::Error> {
+    Ok(Time::deserialize(Value::deserialize(time)?).ok())
 }
 
 /// A workload whose pods got tolerations from winpool.

@@ -201,7 +201,7 @@ fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
 /// needed even if the spec cannot be read.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = WindowsPool)]
-#[serde(try_from = "Value")]
+#[serde(from = "WirePool")]
 pub struct GuardedPool {
     pub metadata: ObjectMeta,
     /// The pool, or the decoding error.
@@ -214,17 +214,23 @@ pub struct GuardedPool {
     pub recorded: Option<Value>,
 }
 
-impl TryFrom<Value> for GuardedPool {
-    type Error = serde_json::Error;
+/// A pool as the API server writes it. The CRD limits the depth of spec and status, which other releases may have written.
+#[derive(Deserialize)]
+struct WirePool {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
 
-    fn try_from(mut object: Value) -> Result<Self, Self::Error> {
-        let written = object.as_object_mut().and_then(|object| object.remove("status")).filter(Value::is_object);
-        let status = written.as_ref().and_then(readable);
-        let pool = WindowsPool::deserialize(&object).map_err(|error| error.to_string());
-        let pool = pool.map(|pool| WindowsPool { status: status.clone(), ..pool });
-        let recorded = written.map(|status| json!({"taints": status.get("taints")}));
-        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
-        Ok(Self { spec: spec_of(&metadata, &pool), metadata, pool, status, recorded })
+impl From<WirePool> for GuardedPool {
+    fn from(WirePool { metadata, spec, status: written }: WirePool) -> Self {
+        let status = readable(&written);
+        let pool = WindowsPoolSpec::deserialize(spec).map_err(|error| error.to_string());
+        let pool = pool.map(|spec| WindowsPool { metadata: metadata.clone(), spec, status: status.clone() });
+        let recorded = written.is_object().then(|| json!({"taints": written.get("taints")}));
+        Self { spec: spec_of(&metadata, &pool), metadata, pool, status, recorded }
     }
 }
 
