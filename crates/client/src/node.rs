@@ -21,6 +21,7 @@ use winpool_core::api::names;
 use winpool_core::interner::Interner;
 use winpool_core::labels::Labels;
 use winpool_core::node::{NodeFields, NodeObject, TaintList};
+use winpool_core::pod::FieldManager;
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
 pub const LABELS: usize = 512;
@@ -84,14 +85,7 @@ struct WireNodeMetadata {
     resource_version: Box<str>,
     labels: Option<BTreeMap<Box<str>, Box<str>>>,
     annotations: Option<BTreeMap<Box<str>, Box<str>>>,
-    managed_fields: Option<Vec<WireManagedFields>>,
-}
-
-#[derive(Deserialize)]
-struct WireManagedFields {
-    manager: Option<Box<str>>,
-    subresource: Option<Box<str>>,
-    time: Option<Box<str>>,
+    managed_fields: Option<Vec<FieldManager>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -127,7 +121,7 @@ impl From<WireNode> for ListedNode {
         let labels = metadata.labels.into_iter().flatten().take(LABELS);
         let labels: Labels = labels.map(|pair| PAIRS.lock().intern(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
-        let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
+        let reported = |fields: &FieldManager| fields.subresource.as_deref() == Some("status");
         let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
         let others = others.filter(|fields| fields.manager.as_deref().is_some_and(|name| name != names::FIELD_MANAGER));
         let other_writer = others.max_by(|a, b| a.time.cmp(&b.time));

@@ -228,7 +228,7 @@ fn has_node(pods: &[Pod], case: &str) -> bool {
     of_case.peek().is_some() && of_case.all(|pod| node_of(pod).is_some())
 }
 
-fn names(pool: &WindowsPool, workload: &str) -> bool {
+pub(crate) fn names(pool: &WindowsPool, workload: &str) -> bool {
     let mut helped = pool.status.iter().flat_map(|status| &status.helped_workloads);
     helped.any(|helped| helped.name == workload)
 }

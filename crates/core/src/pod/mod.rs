@@ -11,8 +11,8 @@ pub mod tolerations;
 
 pub use self::errors::{Cause, KnownError, known_error};
 pub use self::object::{
-    ContainerStatus, DaemonSet, Pod, PodProgress, PodStatus, StartStatus, StateReason, WireMetadata, WirePod,
-    container_states, controlled_by, has_run,
+    ContainerStatus, DaemonSet, FieldManager, Pod, PodProgress, PodStatus, StartStatus, StateReason, WireMetadata,
+    WirePod, container_states, controlled_by, has_run,
 };
 pub use self::placement::Placement;
 pub(crate) use self::placement::Placements;

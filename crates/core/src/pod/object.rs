@@ -30,6 +30,8 @@ pub struct Pod {
     pub is_mirror: bool,
     /// True if it has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
+    /// The time at which winpool last added tolerations to it: winpool changes nothing else of pods.
+    pub helped: Option<Timestamp>,
     pub spec: PodSpec,
     pub progress: PodProgress,
     /// The part of its status that shows if it starts.
@@ -69,6 +71,7 @@ impl From<WirePod> for Pod {
             is_terminating: metadata.deletion_timestamp.is_some(),
             is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
             is_ignored: metadata.is_ignored(),
+            helped: metadata.written(),
             namespace: metadata.namespace.unwrap_or_default(),
             name,
             uid,
@@ -243,7 +246,15 @@ const KINDS: [&str; 7] =
     ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"];
 const GROUPS: [&str; 3] = ["", "apps", "batch"];
 
-/// Metadata without managedFields, which are larger than the rest.
+/// An entry of `metadata.managedFields`, without the fields, which are larger than the rest of most objects.
+#[derive(Deserialize)]
+pub struct FieldManager {
+    pub manager: Option<Box<str>>,
+    pub subresource: Option<Box<str>>,
+    pub time: Option<Box<str>>,
+}
+
+/// The metadata that winpool reads.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WireMetadata {
@@ -258,6 +269,7 @@ pub struct WireMetadata {
     pub labels: Option<BTreeMap<String, String>>,
     pub annotations: Option<BTreeMap<String, String>>,
     pub owner_references: Option<Vec<OwnerReference>>,
+    managed_fields: Option<Vec<FieldManager>>,
 }
 
 impl WireMetadata {
@@ -269,6 +281,12 @@ impl WireMetadata {
     /// The time of its creation, if [`Timestamp`] can hold it.
     pub fn created(&self) -> Option<Timestamp> {
         self.creation_timestamp.as_ref()?.parse().ok()
+    }
+
+    /// The time at which winpool last wrote the object.
+    fn written(&self) -> Option<Timestamp> {
+        let mut own = self.managed_fields.iter().flatten();
+        own.find(|entry| entry.manager.as_deref() == Some(names::FIELD_MANAGER))?.time.as_ref()?.parse().ok()
     }
 
     /// Returns the name or, if the API server makes it, its prefix.

@@ -3,7 +3,7 @@
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Value, json};
-use winpool_core::api::Taint;
+use winpool_core::api::{Taint, names};
 use winpool_core::node::NodeObject;
 use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::nodes::NodeEvent;
@@ -599,23 +599,40 @@ fn a_pod_is_not_asked_again_until_the_watch_has_had_time_to_show_its_tolerations
     assert_eq!(world.next(), None);
     world.wait(4);
     assert!(world.summary().help.is_empty(), "the watch does not show it yet");
-    let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
-    world.table.see(&decode(&waiting("web", &spec)), world.now);
+    world.table.see(&decode(&tolerant(names::FIELD_MANAGER, "2026-01-01T00:00:00Z")), world.now);
     world.look();
     world.wait(60);
     assert_eq!(world.next(), None, "the watch shows them");
-    let helped = world.summary().help["default"].helped.clone();
-    assert_eq!(helped.into_keys().map(|name| name.to_string()).collect::<Vec<_>>(), ["Deployment shop/web"]);
+}
+
+/// The pod `web` with the toleration, which this manager wrote at this time.
+fn tolerant(manager: &str, time: &str) -> Value {
+    let mut pod = waiting("web", &tolerating(select("kubernetes.io/os", "windows"), json!(tolerations())));
+    pod["metadata"]["managedFields"] =
+        json!([{"manager": "kubelet", "time": time}, {"manager": manager, "time": time}]);
+    pod
 }
 
 #[test]
-fn a_workload_is_named_also_if_the_watch_shows_its_pod_before_the_answer_comes() {
-    let mut world = asked();
-    let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
-    world.table.see(&decode(&waiting("web", &spec)), world.now);
-    world.look();
-    world.answer("web", Ok(()));
-    assert!(world.summary().help["default"].helped.contains_key("Deployment shop/web"));
+fn a_workload_is_named_as_helped_by_what_its_pods_say_in_a_new_process_too() {
+    const LONG_AGO: &str = "1970-01-02T00:00:00Z";
+    for (manager, time, expected) in [
+        (names::FIELD_MANAGER, LONG_AGO, Some(LONG_AGO)),
+        (names::FIELD_MANAGER, "9999-12-01T00:00:00Z", Some("2026-03-01T12:00:00Z")),
+        (names::FIELD_MANAGER, "9999-12-31T23:59:59Z", None),
+        ("kubectl", LONG_AGO, None),
+    ] {
+        let mut world = world();
+        world.table.see(&decode(&tolerant(manager, time)), world.now);
+        world.look();
+        let helped = world.summary().help.get("default").map(|help| help.helped.clone()).unwrap_or_default();
+        let last = helped.get("Deployment shop/web").map(ToString::to_string);
+        assert_eq!(last.as_deref(), expected, "{manager} {time}");
+        world.table.help.begin_term();
+        world.look();
+        let again = world.summary().help.get("default").map(|help| help.helped.clone()).unwrap_or_default();
+        assert_eq!(again, helped, "another leader may have written the status since");
+    }
 }
 
 #[test]

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::interner::Interner;
+use crate::plan::Now;
 use crate::pod::{KnownError, Placement, Placements, Pod, PodProgress, System};
 use crate::words::plain;
 
@@ -28,6 +30,8 @@ pub struct PodFact {
     pub is_terminating: bool,
     /// True if it has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
+    /// The time at which winpool last added tolerations to it. Stored apart, too.
+    pub(crate) helped: Option<Box<Timestamp>>,
     /// Few pods have some, so it is stored apart: the table may have 150,000 pods.
     pub(crate) trouble: Option<Box<PodTrouble>>,
 }
@@ -72,7 +76,7 @@ impl PodFact {
         before: Option<&Self>,
         placements: &mut Placements,
         texts: &mut Interner<str>,
-        now: Instant,
+        now: Now,
     ) -> Self {
         let node = pod.spec.node.as_deref().map(|node| texts.intern(node));
         let stage = stage(pod);
@@ -87,7 +91,7 @@ impl PodFact {
         let trouble = PodTrouble {
             failures,
             sandbox: sandbox.filter(|_| stage == PodStage::WithoutSandbox),
-            unschedulable_since: (stage == PodStage::Unschedulable).then(|| waited.unwrap_or(now)),
+            unschedulable_since: (stage == PodStage::Unschedulable).then(|| waited.unwrap_or(now.instant)),
         };
         let uid = Uuid::try_parse(&pod.uid).ok().filter(|_| !pod.is_mirror);
         Self {
@@ -98,6 +102,8 @@ impl PodFact {
             stage,
             is_terminating: pod.is_terminating,
             is_ignored: pod.is_ignored,
+            // Whoever may write the pod may write a time that is still to come.
+            helped: pod.helped.map(|time| Box::new(time.min(now.time))),
             trouble: (trouble != PodTrouble::default()).then(|| Box::new(trouble)),
         }
     }

@@ -135,7 +135,7 @@ impl PodTable {
             self.help.forget(&name);
             return self.end(&name, pod, before.is_some(), now);
         }
-        let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts, now.instant);
+        let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts, now);
         let name: Arc<str> = name.into();
         if fact.may_fail() {
             self.may_fail.insert(Arc::clone(&name));
@@ -192,12 +192,16 @@ impl PodTable {
             self.help.set(name, lacks, fact, now);
         };
         let unseen = std::mem::take(&mut self.unseen);
+        let new = || unseen.iter().filter_map(|name| self.pods.get_key_value(name));
         if is_all {
             let all = self.pods.iter().filter(|(_, seen)| seen.fact.may_be_helped());
             all.for_each(|(name, seen)| look_at(name, &seen.fact));
         } else {
-            let new = unseen.iter().filter_map(|name| self.pods.get_key_value(name));
-            new.for_each(|(name, seen)| look_at(name, &seen.fact));
+            new().for_each(|(name, seen)| look_at(name, &seen.fact));
+        }
+        for (_, Seen { fact, .. }) in new() {
+            let time = fact.helped.as_deref().into_iter();
+            time.for_each(|time| self.help.was_helped(self.windows.added_to(fact), &fact.workload, *time));
         }
         self.daemon_sets.forget(self.pauses.replaced, now);
         if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
@@ -252,7 +256,7 @@ impl PodTable {
     /// Takes in the answer to a request.
     pub fn helped(&mut self, name: &str, answer: TolerationAnswer, now: Now) {
         let workload = self.pods.get(name).map(|seen| Arc::clone(&seen.fact.workload));
-        self.help.answer(name, workload, answer, now);
+        self.help.answer(name, workload, answer, now.instant);
     }
 
     /// The pod was deleted.
@@ -297,7 +301,7 @@ impl PodTable {
     /// Remembers a pod that the kubelet refused, or whose containers could not be started. `is_news` if it was unfinished just
     /// now; a list also shows those that ended long ago.
     fn end(&mut self, name: &str, pod: &Pod, is_news: bool, now: Now) {
-        let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts, now.instant);
+        let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts, now);
         let counts = pod.start_status.refusal.is_some() || !pod.is_terminating;
         let last = if is_news { now.instant } else { moment(pod.created, now) };
         match fact.trouble().failures.first().copied().filter(|_| counts) {

@@ -14,6 +14,7 @@ use crate::api::names::{self, reason};
 use crate::api::{ObjectReference, Problem, Taint};
 use crate::budget::{FOUND, PATCHES_OF_NAMESPACE, WORKLOADS, keep_shares, namespace};
 use crate::node::NodeObject;
+use crate::plan::SHOWN;
 use crate::plan::attempt::{FAILED, Pauses, RequestError};
 use crate::plan::nodes::others::{NAME, OtherNodes, names_nodes};
 use crate::plan::nodes::table::NodeTable;
@@ -22,7 +23,6 @@ use crate::plan::pods::fact::{PodFact, PodStage};
 use crate::plan::pods::history::PodHistory;
 use crate::plan::pools::objector::Objector;
 use crate::plan::pools::pool::{Policy, Pool, PoolSpec, TOLERATED};
-use crate::plan::{Now, SHOWN, whole_seconds};
 use crate::pod::placement::requirements;
 use crate::pod::tolerations::toleration;
 use crate::pod::{Class, Placement, System, affinity, selects_windows, tolerate};
@@ -104,7 +104,10 @@ pub struct WindowsNodes {
 struct Found {
     _placement: Weak<Placement>,
     says_windows: bool,
+    /// The tolerations of the Windows taints that it may meet, without those that it has.
     lacks: LackedTolerations,
+    /// Those that it has.
+    has: LackedTolerations,
 }
 
 impl WindowsNodes {
@@ -181,27 +184,35 @@ impl WindowsNodes {
 
     /// The tolerations that the pod lacks, if it is for Windows.
     pub(crate) fn lacked_by(&mut self, pod: &PodFact, history: &PodHistory) -> LackedTolerations {
-        let is_for_windows = |found: &&Found| found.says_windows || history.says_windows(&pod.workload, &pod.placement);
-        self.found(&pod.placement).filter(is_for_windows).map(|found| found.lacks.clone()).unwrap_or_default()
+        let is_for_windows = |found: &Found| found.says_windows || history.says_windows(&pod.workload, &pod.placement);
+        let found = self.found(&pod.placement);
+        if found.lacks.is_empty() || !is_for_windows(found) { BTreeMap::new() } else { found.lacks.clone() }
+    }
+
+    /// The tolerations of the pod that winpool may have added.
+    pub(crate) fn added_to(&mut self, pod: &PodFact) -> LackedTolerations {
+        self.found(&pod.placement).has.clone()
     }
 
     /// The pools with nodes that the pod fits but for taints, if it does not show that it is for Windows.
     pub(crate) fn pools_closed_to(&mut self, pod: &PodFact) -> BTreeSet<String> {
-        let found = self.found(&pod.placement).filter(|found| !found.says_windows);
+        let found = Some(self.found(&pod.placement)).filter(|found| !found.says_windows);
         found.into_iter().flat_map(|found| found.lacks.values().cloned()).collect()
     }
 
-    /// What was found of the placement, if it lacks tolerations.
-    fn found(&mut self, placement: &Arc<Placement>) -> Option<&Found> {
+    /// What was found of the placement.
+    fn found(&mut self, placement: &Arc<Placement>) -> &Found {
         let key = Arc::as_ptr(placement).addr();
-        if !self.found.contains_key(&key) {
-            let (says_windows, lacks) = (self.says_windows(placement), self.lacks(placement));
-            if self.found.len() >= FOUND {
-                self.found.clear();
-            }
-            self.found.insert(key, Found { _placement: Arc::downgrade(placement), says_windows, lacks });
+        if self.found.len() >= FOUND && !self.found.contains_key(&key) {
+            self.found.clear();
         }
-        self.found.get(&key).filter(|found| !found.lacks.is_empty())
+        let mut known = std::mem::take(&mut self.found);
+        known.entry(key).or_insert_with(|| {
+            let (says_windows, (has, lacks)) = (self.says_windows(placement), self.tolerations(placement));
+            Found { _placement: Arc::downgrade(placement), says_windows, lacks, has }
+        });
+        self.found = known;
+        &self.found[&key]
     }
 
     pub(crate) fn says_windows(&self, placement: &Placement) -> bool {
@@ -211,8 +222,9 @@ impl WindowsNodes {
             || placement.names_only(|key, value| self.are_named(key, value))
     }
 
-    /// The tolerations of Windows taints that a pod with this placement lacks, on the nodes that it fits.
-    fn lacks(&self, placement: &Placement) -> LackedTolerations {
+    /// The tolerations of Windows taints on the nodes that a pod with this placement fits: those that it has, and those that it
+    /// lacks.
+    fn tolerations(&self, placement: &Placement) -> (LackedTolerations, LackedTolerations) {
         let fits = |(object, _): &&(Arc<NodeObject>, _)| placement.fits(&object.node.labels, &object.name);
         let fits: Vec<_> = self.nodes.iter().filter(fits).collect();
         let mut lacks = BTreeMap::new();
@@ -229,7 +241,7 @@ impl WindowsNodes {
             lacks.extend(known.map(|key| (key, &pool.name)));
         }
         let lacks = lacks.into_iter().take(TOLERATED).map(|((_, taint), pool)| (taint.clone(), pool.clone()));
-        lacks.filter(|(taint, _)| !tolerate(&placement.tolerations, taint)).collect()
+        lacks.partition(|(taint, _)| tolerate(&placement.tolerations, taint))
     }
 }
 
@@ -282,8 +294,8 @@ struct LackingPod {
     is_awaited: bool,
     /// True until the scheduler has answered.
     is_new: bool,
-    /// The time until which the watch has to show a patch that was accepted, and the time of that.
-    accepted: Option<(Instant, Timestamp)>,
+    /// The time until which the watch has to show a patch that was accepted.
+    accepted: Option<Instant>,
     /// The number of patches in a row that failed.
     failures: u32,
 }
@@ -394,10 +406,7 @@ impl HelpQueue {
     /// Sets the tolerations that a pod lacks, and queues it if there are some.
     pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, pod: &PodFact, now: Instant) {
         if lacks.is_empty() {
-            if let Some(LackingPod { lacks, accepted: Some((_, time)), .. }) = self.lacking.remove(name) {
-                self.was_helped(lacks, &pod.workload, time);
-            }
-            return;
+            return self.forget(name);
         }
         let lacking = self.lacking.entry(Arc::clone(name)).or_default();
         let is_changed = lacking.lacks != lacks || lacking.node != pod.node;
@@ -469,7 +478,7 @@ impl HelpQueue {
                 self.later.insert((until, name));
                 continue;
             }
-            if lacking.accepted.take_if(|(until, _)| *until <= now).is_some() {
+            if lacking.accepted.take_if(|until| *until <= now).is_some() {
                 let (workload, asked) = (Arc::clone(&fact.workload), lacking.lacks.clone());
                 self.refuse(name, workload, asked, REVERTED, false, now);
                 continue;
@@ -490,55 +499,55 @@ impl HelpQueue {
     }
 
     /// Takes in the answer to a request for a pod of this workload.
-    pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Now) {
+    pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Instant) {
         let Some((name, (asked, sent))) = self.in_flight.remove_entry(name) else { return };
         let namespace = parts(&name).0;
         self.slow.remove(namespace);
-        self.slow.extend((now.instant.duration_since(sent) >= SLOW).then(|| namespace.to_owned()));
+        self.slow.extend((now.duration_since(sent) >= SLOW).then(|| namespace.to_owned()));
         let Some(workload) = workload else { return };
         let is_down = matches!(answer, Err(RequestError::Failed { .. }));
         let is_late = matches!(answer, Err(RequestError::Stale | RequestError::Conflict));
-        let since =
-            if is_down { Some(*self.failing_since.get_or_insert(now.instant)) } else { self.failing_since.take() };
-        let down = since.map_or(Duration::ZERO, |since| now.instant.duration_since(since));
+        let since = if is_down { Some(*self.failing_since.get_or_insert(now)) } else { self.failing_since.take() };
+        let down = since.map_or(Duration::ZERO, |since| now.duration_since(since));
         if !is_down && down >= OUTAGE {
             self.refusals.retain(|_, refusal| !refusal.is_general);
             for (_, name) in std::mem::take(&mut self.later) {
                 self.queue(&name);
             }
         }
-        let time = whole_seconds(now.time);
-        let Some(lacking) = self.lacking.get_mut(&name) else {
-            // The watch has shown the pod before.
-            return answer.map_or((), |()| self.was_helped(asked, &workload, time));
-        };
+        // Otherwise the watch has shown the pod before.
+        let Some(lacking) = self.lacking.get_mut(&name) else { return };
         lacking.is_awaited &= is_down || is_late;
         lacking.failures = if is_down || is_late { lacking.failures + 1 } else { 0 };
         let message = match answer {
             Ok(()) => {
-                lacking.accepted = Some((now.instant + SHOWN, time));
-                self.later.insert((now.instant + SHOWN, name));
+                lacking.accepted = Some(now + SHOWN);
+                self.later.insert((now + SHOWN, name));
                 return;
             }
             Err(RequestError::Denied(message)) if !message.contains(IS_ENDING) => message,
             // The pod is being deleted, and the watch has yet to show that. The other pods of its workload need not wait.
             Err(RequestError::Denied(_) | RequestError::Gone) => return,
             Err(_) if lacking.failures < ATTEMPTS => {
-                self.later.insert((now.instant + FAILED.after(lacking.failures), name));
+                self.later.insert((now + FAILED.after(lacking.failures), name));
                 return;
             }
             Err(RequestError::Failed { message, .. }) => message,
             Err(_) => "the test of the patch fails although the pod is as it was seen".to_owned(),
         };
         let is_general = is_down && down >= REFUSED.first;
-        self.refuse(name, workload, asked, &message, is_general, now.instant);
+        self.refuse(name, workload, asked, &message, is_general, now);
     }
 
-    /// A pod of the workload has its tolerations now.
-    fn was_helped(&mut self, asked: LackedTolerations, workload: &Arc<str>, time: Timestamp) {
-        self.refusals.remove(workload);
-        self.helped.extend(asked.into_values().map(|pool| ((pool, Arc::clone(workload)), time)));
-        self.has_news = true;
+    /// winpool added these tolerations to a pod of the workload.
+    pub fn was_helped(&mut self, added: LackedTolerations, workload: &Arc<str>, time: Timestamp) {
+        for pool in added.into_values() {
+            let last = self.helped.entry((pool, Arc::clone(workload))).or_default();
+            if *last < time {
+                (*last, self.has_news) = (time, true);
+                self.refusals.remove(workload);
+            }
+        }
         self.forget_oldest();
     }
 
@@ -574,9 +583,9 @@ impl HelpQueue {
 
     /// Forgets the requests of an earlier term of leadership.
     pub fn begin_term(&mut self) {
-        let Self { lacking, awaited, .. } = std::mem::take(self);
+        let Self { lacking, awaited, helped, .. } = std::mem::take(self);
         let names: Vec<_> = lacking.keys().cloned().collect();
-        *self = Self { lacking, awaited, ..Self::default() };
+        *self = Self { lacking, awaited, helped, ..Self::default() };
         for name in names {
             self.queue(&name);
         }
