@@ -144,7 +144,8 @@ where
     let (mut stored, depth) = (json!(stored), item.len() % 400);
     // The API server stores no DaemonSet without it.
     stored.as_object_mut().unwrap().entry("spec").or_insert_with(|| json!({"template": {}}));
-    stored["metadata"]["managedFields"] = json!([{"manager": item, "time": item, "fieldsV1": "deep"}]);
+    stored["metadata"]["managedFields"] =
+        json!([{"manager": item, "time": "9999-12-31T23:59:59Z", "fieldsV1": "deep"}]);
     let deep = format!("{}{{}}{}", r#"{"f:a":"#.repeat(depth), "}".repeat(depth));
     let stored = stored.to_string().replace(r#""fieldsV1":"deep""#, &format!(r#""fieldsV1":{deep}"#));
     let plain =

@@ -18,6 +18,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::causes::shortened;
 use winpool_client::error::{RequestError, timed_out};
+use winpool_client::watches;
 use winpool_core::api::names;
 use winpool_core::election::{
     Candidate, ElectionStep, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Term, claimed_by, has_holder, released,
@@ -206,7 +207,7 @@ impl Elector {
 }
 
 fn watch(leases: &Leases) -> BoxStream<'static, watcher::Result<Option<Lease>>> {
-    leases.watch().inspect(outages("Lease")).boxed()
+    watches::object(leases.api.clone(), names::LEASE).inspect(outages("Lease")).boxed()
 }
 
 /// The pod's name and a random number, so that two processes of the same pod differ.

@@ -12,25 +12,21 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::io::{AsyncReadExt, copy, sink};
-use futures::{Stream, TryStreamExt};
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
     DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
 };
 use kube::core::Request;
 use kube::runtime::events::{Event, Recorder, Reporter};
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use winpool_client::causes::shortened;
 use winpool_client::error::{Failure, RequestError, in_time, of_write, within};
 use winpool_client::node::ListedNode;
-use winpool_client::watches;
 use winpool_core::api::{WindowsPoolStatus, names};
 use winpool_core::node::{NodeObject, NodePlan};
 use winpool_core::plan::nodes::NodeAnswer;
@@ -227,43 +223,20 @@ impl Applier {
     }
 }
 
-/// A Lease as a watch decodes it. Its writers can store times that no type here holds.
-#[derive(Clone, Debug, Deserialize, kube::Resource)]
-#[resource(inherit = Lease)]
-pub struct ListedLease {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: Map<String, Value>,
-}
-
-impl From<ListedLease> for Lease {
-    fn from(ListedLease { metadata, mut spec }: ListedLease) -> Self {
-        spec.retain(|field, value| !field.ends_with("Time") || MicroTime::deserialize(&*value).is_ok());
-        Self { metadata, spec: LeaseSpec::deserialize(spec).ok() }
-    }
-}
-
 /// The Lease whose holder leads. Its writes do not depend on leadership; its resourceVersion guards them.
 pub struct Leases {
-    api: Api<Lease>,
-    listed: Api<ListedLease>,
+    pub(crate) api: Api<Lease>,
     pub(crate) namespace: String,
 }
 
 impl Leases {
     pub fn new(client: Client, namespace: &str) -> Self {
-        let (api, listed) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace));
-        Self { api, listed, namespace: namespace.to_owned() }
-    }
-
-    /// Watches the Lease, for ever.
-    pub fn watch(&self) -> impl Stream<Item = watcher::Result<Option<Lease>>> + Send + use<> {
-        watches::object(self.listed.clone(), names::LEASE).map_ok(|lease| lease.map(Into::into))
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
     /// Reads the Lease; `None` if it does not exist.
     pub async fn read(&self) -> Result<Option<Lease>, RequestError> {
-        Ok(within(LEASE_TIMEOUT, self.listed.get_opt(names::LEASE), of_write).await?.map(Into::into))
+        within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE), of_write).await
     }
 
     /// Replaces the Lease if it is unchanged since `lease` was made from it, or creates it.

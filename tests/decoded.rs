@@ -24,7 +24,6 @@ use winpool_client::node::ListedNode;
 use winpool_client::pods::{ListedDaemonSet, ListedEvent, ListedPod};
 use winpool_client::{managed_fields, pages};
 use winpool_core::plan::pools::pool::GuardedPool;
-use winpool_operator::write::ListedLease;
 
 /// What writers of an object choose.
 #[derive(Clone, Debug)]
@@ -40,13 +39,8 @@ struct Choice {
     pieces: Vec<usize>,
 }
 
-const TIMES: [&str; 5] = [
-    "2026-01-01T00:00:00Z",
-    "9999-12-30T22:00:01Z",
-    "9999-12-31T23:59:59.999999Z",
-    "0000-01-01T00:00:00Z",
-    "2026-01-01T00:00:00+99:99",
-];
+const TIMES: [&str; 4] =
+    ["2026-01-01T00:00:00Z", "9999-12-30T22:00:01Z", "9999-12-31T23:59:59.999999Z", "0000-01-01T00:00:00Z"];
 
 fn choice() -> impl Strategy<Value = Choice> {
     let number = prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()];
@@ -56,7 +50,7 @@ fn choice() -> impl Strategy<Value = Choice> {
 }
 
 /// A client that gets this answer, in pieces.
-fn answering(answer: String, pieces: &[usize]) -> Client {
+fn answering(answer: &str, pieces: &[usize]) -> Client {
     let (mut rest, mut parts, mut lengths) = (answer.as_bytes(), Vec::new(), pieces.iter().cycle());
     while !rest.is_empty() {
         let (part, after) = rest.split_at(rest.len().min(*lengths.next().unwrap()));
@@ -90,11 +84,11 @@ where
     let hostile = object("hostile", &format!("[{entry},{entry}]"));
     let items = [object("first", "[]"), hostile.clone(), object("last", "null")].join(",");
     let list = format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{items}]}}"#);
-    let (client, mut found) = (answering(list, &choice.pieces), Vec::new());
+    let (client, mut found) = (answering(&list, &choice.pieces), Vec::new());
     pages::each(&Api::<K>::all(client), ListParams::default(), |object: K| found.push(object)).await.unwrap();
     assert_eq!(found.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["first", "hostile", "last"]);
 
-    let client = answering(format!("{{\"type\":\"ADDED\",\"object\":{hostile}}}\n"), &choice.pieces);
+    let client = answering(&format!("{{\"type\":\"ADDED\",\"object\":{hostile}}}\n"), &choice.pieces);
     let events = Api::<K>::all(client).watch(&WatchParams::default(), "0").await.unwrap();
     let Some(Ok(WatchEvent::Added(seen))) = pin!(events).next().await else { panic!("{members:.200}") };
     assert_eq!((&*seen.name_any(), seen.resource_version().as_deref()), ("hostile", Some("7")));
@@ -133,7 +127,8 @@ async fn all_kinds_are_decoded(choice: &Choice) {
     assert_eq!(class.managed_fields()[0].manager.as_deref(), Some("m"), "messages name it");
     decoded::<PartialObjectMeta<RuntimeClass>>("", choice).await;
 
-    let taint = format!(r#"{{"taint":"os=windows:NoSchedule","since":"{time}","nodes":{number}}}"#);
+    let since = if depth % 2 == 0 { time } else { "2026-01-01T00:00:00+99:99" };
+    let taint = format!(r#"{{"taint":"os=windows:NoSchedule","since":"{since}","nodes":{number}}}"#);
     let conditions = format!(
         r#"[{{"type":"{word}","status":"{word}","reason":"a","message":{text},"lastTransitionTime":"{time}"}}]"#
     );
@@ -149,7 +144,7 @@ async fn all_kinds_are_decoded(choice: &Choice) {
     let lease = format!(
         r#","spec":{{"holderIdentity":{text},"acquireTime":"{time}","renewTime":"{time}","leaseTransitions":{short}}}"#
     );
-    let lease = Lease::from(decoded::<ListedLease>(&lease, choice).await).spec.unwrap();
+    let lease = decoded::<Lease>(&lease, choice).await.spec.unwrap();
     assert_eq!((json!(lease.holder_identity).to_string(), lease.lease_transitions), (text.clone(), Some(short)));
 }
 

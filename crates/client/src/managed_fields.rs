@@ -1,5 +1,7 @@
-//! Hides those members of `metadata.managedFields` that kube's types cannot always decode: writers of an object choose
-//! how deep `fieldsV1` is, and serde_json reads a value only to a depth of 128. They also choose `time`.
+//! Hides what kube's types do not decode of an object, because its writers may choose it: managed fields that are deeper than 128
+//! levels, to which `serde_json` reads a value, and times of the last two days of the year 9999.
+
+use std::slice;
 
 use http::Request;
 use http_body::Frame;
@@ -10,11 +12,11 @@ use kube::client::Body;
 use crate::client::{Bytes, through};
 use crate::request_info::RequestInfo;
 
-const LIST: &[u8] = b"managedFields";
-const HIDDEN: [&[u8]; 2] = [b"time", b"fieldsV1"];
+/// Each with what replaces its last byte. In the text of a string no quotation mark is without a backslash, so none is in one.
+const REPLACED: [(&[u8], &[u8]); 2] = [(br#""fieldsV1":{"#, br#"{},"hidden":{"#), (br#"ime":"9999-12-3"#, br"2")];
 
-/// Returns a client whose answers have no such members. Lists of nodes and pods have types of their own, which skip `fieldsV1` and
-/// read `time` as text.
+/// Returns a client whose answers have none of them. Lists of nodes and pods have types of their own, which skip these fields or
+/// read times as text.
 pub fn hidden(client: &Client) -> Client {
     through(client, |client, request: Request<Body>| async move {
         let RequestInfo { verb, resource } = RequestInfo::of(request.method(), request.uri());
@@ -25,51 +27,22 @@ pub fn hidden(client: &Client) -> Client {
     })
 }
 
-/// Passes on JSON piece by piece, with another name for these members and null under theirs.
+/// Passes on JSON piece by piece, with the replacements. Counts the bytes of each text that it has just passed.
 #[derive(Default)]
-pub struct Filter {
-    /// The begin of the last string.
-    text: Vec<u8>,
-    is_in_text: bool,
-    is_escaped: bool,
-    depth: usize,
-    /// The depth of the list that the filter is in.
-    list: Option<usize>,
-}
+pub struct Filter([usize; REPLACED.len()]);
 
 impl Filter {
     pub fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut passed = Vec::with_capacity(bytes.len());
-        for &byte in bytes {
-            passed.push(byte);
-            if self.is_in_text {
-                self.is_in_text = byte != b'"' || self.is_escaped;
-                self.is_escaped = byte == b'\\' && !self.is_escaped;
-                if self.is_in_text && self.text.len() <= LIST.len() {
-                    self.text.push(byte);
+        for byte in bytes {
+            let mut by = slice::from_ref(byte);
+            for (seen, (text, replacement)) in self.0.iter_mut().zip(REPLACED) {
+                *seen = if text.get(*seen) == Some(byte) { *seen + 1 } else { usize::from(text.first() == Some(byte)) };
+                if *seen == text.len() {
+                    by = replacement;
                 }
-                continue;
             }
-            match byte {
-                b'"' => {
-                    self.is_in_text = true;
-                    self.text.clear();
-                }
-                b'{' | b'[' => {
-                    self.depth += 1;
-                    if byte == b'[' && self.text == LIST {
-                        self.list.get_or_insert(self.depth);
-                    }
-                }
-                b'}' | b']' => {
-                    self.list = self.list.filter(|list| *list < self.depth);
-                    self.depth = self.depth.saturating_sub(1);
-                }
-                b':' if self.list.is_some_and(|list| self.depth == list + 1) && HIDDEN.contains(&&*self.text) => {
-                    passed.extend_from_slice(b"null,\"hidden\":");
-                }
-                _ => {}
-            }
+            passed.extend_from_slice(by);
         }
         passed
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::harness::{Harness, POOL};
 
-/// serde_json reads a value to a depth of 128.
+/// `serde_json` reads a value to a depth of 128.
 const DEPTH: usize = 200;
 const LATE: &str = "9999-12-31T23:59:59Z";
 
