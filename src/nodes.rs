@@ -10,7 +10,7 @@ use winpool_core::plan::nodes::{NodeEvent, NodeTable};
 use winpool_core::plan::pools::pool::Policy;
 
 /// The table of nodes that one watch shows. The lock is never held across an await.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct SharedNodes {
     table: Mutex<NodeTable>,
     /// Nodes whose next step is due although they have not changed.

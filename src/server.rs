@@ -73,14 +73,9 @@ pub async fn serve(mut listener: TcpListener, endpoints: Endpoints, stop: Cancel
     let _ = timeout(GRACE, connections.join_all()).await;
 }
 
-async fn metrics(State(endpoints): State<Endpoints>) -> impl IntoResponse {
-    match endpoints.metrics.encode() {
-        Ok(text) => {
-            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(CONTENT_TYPE, content_type)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+async fn metrics(State(endpoints): State<Endpoints>) -> Result<impl IntoResponse, (StatusCode, String)> {
+    let text = endpoints.metrics.encode().map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }
 
 /// Ready if all caches are filled and this process may read all kinds. During an outage of the API server it stays ready:

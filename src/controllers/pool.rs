@@ -209,12 +209,8 @@ impl Loop {
 
     /// Starts or ends a term of leadership, and forgets the last one.
     fn begin(&mut self, term: Option<u64>) {
-        self.term = term;
-        self.memory = Memory::new(self.context.patience, self.context.pauses);
-        self.under_way.clear();
-        self.busy.clear();
-        self.rounds.clear();
-        self.test_at = Some(Instant::now());
+        let (confinement, is_dirty) = (self.confinement.take(), self.is_dirty);
+        *self = Self { term, confinement, is_dirty, ..Self::new(Arc::clone(&self.context)) };
     }
 
     /// Advances the pool until it waits for an answer. Returns the time at which it is due again.

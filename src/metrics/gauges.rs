@@ -27,7 +27,7 @@ pub(super) const UNKNOWN: &str = "unknown";
 pub(super) const OTHER: &str = "other";
 
 /// The gauges of all pools. A standby exposes none, so that sums over all processes are right.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Gauges {
     nodes: Arc<SharedNodes>,
     leader: Gauge,
@@ -35,7 +35,7 @@ pub struct Gauges {
 }
 
 /// The state of a pool as the pool controller last saw it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct PoolGauges {
     status: WindowsPoolStatus,
     /// The numbers of failing pods by cause, if they are known.
@@ -122,12 +122,6 @@ impl Gauges {
             }
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Gauges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Gauges")
     }
 }
 

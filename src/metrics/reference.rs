@@ -5,7 +5,7 @@ use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::{Metric, Registry};
 
 /// Values of the label `controller`.
 pub const CONTROLLERS: [&str; 2] = ["node", "pool"];
@@ -70,44 +70,19 @@ metrics! {
 }
 
 impl Description {
-    /// The name without the parts that the format adds itself.
+    /// The name without the part that the format adds itself.
     fn base_name(&self) -> &'static str {
-        let name = self.name.trim_end_matches("_total");
-        let unit = self.unit().map_or("", Unit::as_str);
-        name.strip_suffix(unit).map_or(name, |name| name.trim_end_matches('_'))
-    }
-
-    /// The unit, with which the name ends.
-    pub fn unit(&self) -> Option<&'static Unit> {
-        static UNITS: [Unit; 2] = [Unit::Seconds, Unit::Bytes];
-        let name = self.name.trim_end_matches("_total");
-        UNITS.iter().find(|unit| name.ends_with(unit.as_str()))
+        self.name.trim_end_matches("_total")
     }
 
     /// Registers `metric` under this description, and returns it.
     pub(super) fn register<M: Metric + Clone>(&self, registry: &mut Registry, metric: M) -> M {
-        match self.unit() {
-            Some(unit) => registry.register_with_unit(self.base_name(), self.meaning, unit.clone(), metric.clone()),
-            None => registry.register(self.base_name(), self.meaning, metric.clone()),
-        }
+        registry.register(self.base_name(), self.meaning, metric.clone());
         metric
     }
 
     /// Writes the description of the samples that follow.
     pub(super) fn encode<'e>(&self, encoder: &'e mut DescriptorEncoder) -> Result<MetricEncoder<'e>, fmt::Error> {
-        encoder.encode_descriptor(self.base_name(), &format!("{}.", self.meaning), self.unit(), self.kind)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_split_into_what_the_format_adds_by_itself() {
-        let split = |metric: &Description| (metric.base_name(), metric.unit().map(Unit::as_str).unwrap_or_default());
-        assert_eq!(split(&END_OF_SUPPORT), ("winpool_windows_end_of_support_timestamp", "seconds"));
-        assert_eq!(split(&KUBE_REQUESTS), ("winpool_kube_requests", ""));
-        assert_eq!(split(&NODES), ("winpool_nodes", ""));
+        encoder.encode_descriptor(self.base_name(), &format!("{}.", self.meaning), None, self.kind)
     }
 }

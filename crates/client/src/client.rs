@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use thiserror::Error;
-use tower::util::{MapErrLayer, option_layer};
+use tower::util::MapErrLayer;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::requests::{self, Counter};
@@ -53,40 +53,37 @@ const IDLE: Duration = Duration::from_secs(30);
 #[error("cannot create a client from the kubeconfig: {0}")]
 pub struct ConnectError(#[source] pub Box<kube::Error>);
 
+impl From<kube::Error> for ConnectError {
+    fn from(error: kube::Error) -> Self {
+        Self(Box::new(error))
+    }
+}
+
 /// Creates a client, which counts its requests if a counter is given, and sends each request as `prepared` returns it.
 /// With a proxy from the kubeconfig or `HTTPS_PROXY`, it uses kube's own connector, which leaves Nagle's algorithm on.
 ///
 /// The client retries nothing: its callers limit and count their attempts for each object, and kube's 15 attempts
 /// would block for minutes.
 pub fn connect_with<B>(
-    config: Config,
+    mut config: Config,
     counter: Option<Arc<dyn Counter>>,
     prepared: impl Fn(Request<Body>) -> Request<B> + Clone + Send + Sync + 'static,
 ) -> Result<Client, ConnectError>
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
-    let client = build(config, counter, prepared).map_err(|error| ConnectError(Box::new(error)))?;
-    Ok(managed_fields::hidden(&client))
-}
-
-fn build<B>(
-    mut config: Config,
-    counter: Option<Arc<dyn Counter>>,
-    prepared: impl Fn(Request<Body>) -> Request<B> + Clone + Send + Sync + 'static,
-) -> kube::Result<Client>
-where
-    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
-{
+    let watched = |client: Client| {
+        let client = managed_fields::hidden(&client);
+        counter.map_or_else(|| client.clone(), |counter| requests::counted(&client, counter))
+    };
     config.default_retry = false;
     // kube would wait for ever.
     config.read_timeout = Some(watches::SILENCE);
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
     let naming = naming(&config);
     if config.proxy_url.is_some() {
-        let layer = option_layer(counter.map(requests::counted));
-        let named = MapErrLayer::new(naming);
-        return Ok(ClientBuilder::try_from(config)?.with_layer(&named).with_layer(&layer).build());
+        let client = ClientBuilder::try_from(config)?.with_layer(&MapErrLayer::new(naming)).build();
+        return Ok(watched(client));
     }
     let mut tcp = HttpConnector::new();
     // TLS is added on top of this connector.
@@ -100,14 +97,13 @@ where
     let mut pool = legacy::Client::builder(TokioExecutor::new());
     pool.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
     let service = ServiceBuilder::new()
-        .option_layer(counter.map(requests::counted))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(move |error: legacy::Error| naming(error.into()))
         .map_request(prepared)
         .service(pool.build(connector));
-    Ok(Client::new(service, config.default_namespace))
+    Ok(watched(Client::new(service, config.default_namespace)))
 }
 
 /// The pieces in which an answer arrives.

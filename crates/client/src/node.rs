@@ -6,7 +6,6 @@
 //! The kubelet decides the size of its node, so only a limited part of a node is cached. A patch tests the values it
 //! was computed from: if some were left out, the patch fails and the node is reported as blocked.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
@@ -21,7 +20,7 @@ use winpool_core::api::names;
 use winpool_core::interner::Interner;
 use winpool_core::labels::Labels;
 use winpool_core::node::{NodeFields, NodeObject, TaintList};
-use winpool_core::pod::FieldManager;
+use winpool_core::pod::{FieldManager, WireMetadata};
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
 pub const LABELS: usize = 512;
@@ -67,25 +66,11 @@ pub fn others() -> String {
 /// The fields to decode. serde skips all others, such as managedFields and images.
 #[derive(Deserialize)]
 struct WireNode {
-    metadata: WireNodeMetadata,
+    metadata: WireMetadata,
     #[serde(default)]
     spec: WireNodeSpec,
     #[serde(default)]
     status: WireStatus,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireNodeMetadata {
-    #[serde(default)]
-    name: Box<str>,
-    #[serde(default)]
-    uid: Box<str>,
-    #[serde(default)]
-    resource_version: Box<str>,
-    labels: Option<BTreeMap<Box<str>, Box<str>>>,
-    annotations: Option<BTreeMap<Box<str>, Box<str>>>,
-    managed_fields: Option<Vec<FieldManager>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -117,27 +102,28 @@ static TEXTS: Shared<str> = LazyLock::new(Mutex::default);
 
 impl From<WireNode> for ListedNode {
     fn from(wire: WireNode) -> Self {
-        let WireNode { metadata, spec, status } = wire;
-        let labels = metadata.labels.into_iter().flatten().take(LABELS);
-        let labels: Labels = labels.map(|pair| PAIRS.lock().intern(pair)).collect();
+        let WireNode { mut metadata, spec, status } = wire;
+        let labels = metadata.labels.take().into_iter().flatten().take(LABELS);
+        let labels = labels.map(|(key, value)| PAIRS.lock().intern((key.into(), value.into())));
+        let labels: Labels = labels.collect();
         let has_annotations = metadata.annotations.is_some();
         let reported = |fields: &FieldManager| fields.subresource.as_deref() == Some("status");
-        let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
+        let others = metadata.managed_fields.take().into_iter().flatten().filter(|fields| !reported(fields));
         let others = others.filter(|fields| fields.manager.as_deref().is_some_and(|name| name != names::FIELD_MANAGER));
         let other_writer = others.max_by(|a, b| a.time.cmp(&b.time));
-        let mut annotations = metadata.annotations.unwrap_or_default();
+        let mut annotations = metadata.annotations.take().unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text =
             |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.lock().intern(text));
         let object = NodeObject {
-            name: metadata.name.into(),
-            uid: metadata.uid,
-            resource_version: metadata.resource_version,
+            name: metadata.take_name().into(),
+            uid: metadata.uid.unwrap_or_default().into(),
+            resource_version: metadata.resource_version.unwrap_or_default().into(),
             node: NodeFields {
                 labels,
                 has_annotations,
                 applied: annotation(names::APPLIED).map(Into::into),
-                ignore: annotation(names::IGNORE),
+                ignore: annotation(names::IGNORE).map(Into::into),
                 is_cordoned: spec.unschedulable == Some(true),
                 taints: TAINT_LISTS.lock().intern(TaintList::new(spec.taints.map(|First(taints)| taints))),
                 kernel_version: text(status.node_info.kernel_version).map(Into::into),
@@ -183,6 +169,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstItems<T,
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use kube::Resource;

@@ -23,10 +23,10 @@ const TURN: Duration = Duration::from_millis(10);
 /// Decodes every object that `parameters` select as a `T`, and hands it over, page by page.
 pub async fn each<K: Resource + Clone, T: Clone + DeserializeOwned>(
     api: &Api<K>,
-    parameters: ListParams,
+    mut parameters: ListParams,
     mut found: impl FnMut(T),
 ) -> Result<(), RequestError> {
-    let mut parameters = at_most_a_page(parameters);
+    parameters.limit.get_or_insert(PAGE);
     loop {
         let page = page(api, &parameters).await?;
         let mut turn = Instant::now();
@@ -53,11 +53,6 @@ async fn page<K: Resource + Clone, T: Clone + DeserializeOwned>(
     let request = if K::metadata_api() { objects.list_metadata(parameters) } else { objects.list(parameters) };
     let client = api.clone().into_client();
     read_in_time(Box::pin(async { client.request(request.map_err(kube::Error::BuildRequest)?).await })).await
-}
-
-fn at_most_a_page(parameters: ListParams) -> ListParams {
-    let limit = parameters.limit.unwrap_or(PAGE);
-    parameters.limit(limit)
 }
 
 /// The size above which a page is requested again with fewer objects. The writer of an object decides its size: up to

@@ -1,15 +1,13 @@
 //! Counts the requests to the API server by verb and resource, and obeys the pauses that it asks for.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
-use http::{Request, Response, StatusCode};
-use tower::layer::layer_fn;
-use tower::{Layer, Service};
+use http::{Response, StatusCode};
+use kube::Client;
 
+use super::client::through;
 use super::request_info::RequestInfo;
 
 /// The longest pause that is obeyed. API servers ask for seconds.
@@ -21,37 +19,13 @@ pub trait Counter: Send + Sync {
     fn count(&self, info: RequestInfo, code: String);
 }
 
-/// Counts every request, and obeys the pauses that the API server asks for.
-pub fn counted<S>(counter: Arc<dyn Counter>) -> impl Layer<S, Service = Counted<S>> {
-    layer_fn(move |inner| Counted { inner, counter: Arc::clone(&counter) })
-}
-
-pub struct Counted<S> {
-    inner: S,
-    counter: Arc<dyn Counter>,
-}
-
-impl<S, B, A> Service<Request<B>> for Counted<S>
-where
-    S: Service<Request<B>, Response = Response<A>>,
-    S::Future: Send + 'static,
-    S::Error: Send,
-    A: Send,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+/// Returns a client that counts every request, and obeys the pauses that the API server asks for.
+pub fn counted(client: &Client, counter: Arc<dyn Counter>) -> Client {
+    through(client, move |client, request| {
         let info = RequestInfo::of(request.method(), request.uri());
-        let mut count = Count { counter: Arc::clone(&self.counter), info, code: "cancelled".to_owned() };
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
+        let mut count = Count { counter: Arc::clone(&counter), info, code: "cancelled".to_owned() };
+        async move {
+            let answer = client.send(request).await;
             let code = answer.as_ref().ok().map(Response::status);
             code.as_ref().map_or("error", StatusCode::as_str).clone_into(&mut count.code);
             drop(count);
@@ -59,8 +33,8 @@ where
                 tokio::time::sleep(pause).await;
             }
             answer
-        })
-    }
+        }
+    })
 }
 
 /// The pause that an overloaded API server asks for. The caller gets the answer only after that pause, and then adds
@@ -86,6 +60,8 @@ impl Drop for Count {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+    use kube::client::Body;
     use parking_lot::Mutex;
 
     use super::*;
@@ -118,17 +94,20 @@ mod tests {
     async fn answers_count_by_code_and_requests_without_one_too() {
         let counter = Arc::new(Counted::default());
         let counts: Arc<dyn Counter> = counter.clone();
-        let mut answering = counted(counts).layer(tower::service_fn(|request: Request<&'static str>| async move {
-            match *request.body() {
-                "broken" => Err(std::io::Error::other("no route")),
-                "slow" => std::future::pending().await,
-                _ => Ok(Response::builder().status(404).body(()).unwrap()),
+        let answer = tower::service_fn(|request: Request<Body>| async move {
+            match &*request.into_body().collect_bytes().await.unwrap() {
+                b"broken" => Err(std::io::Error::other("no route")),
+                b"slow" => std::future::pending().await,
+                _ => Ok(Response::builder().status(404).body(Body::empty()).unwrap()),
             }
-        }));
-        let mut ask = |body| answering.call(Request::get("/api/v1/nodes/a").body(body).unwrap());
+        });
+        let client = counted(&Client::new(answer, "default"), counts);
+        let ask = |body: &'static str| {
+            client.send(Request::get("/api/v1/nodes/a").body(Body::from(body.as_bytes().to_vec())).unwrap())
+        };
         ask("").await.unwrap();
         ask("broken").await.unwrap_err();
-        drop(ask("slow"));
+        tokio::time::timeout(Duration::from_millis(100), ask("slow")).await.unwrap_err();
         assert_eq!(*counter.0.lock(), ["get nodes 404", "get nodes error", "get nodes cancelled"]);
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn page() -> String {
 }
 
 fn row(metric: &Description) -> String {
-    let (kind, unit) = (metric.kind.as_str(), metric.unit().map_or("-", |unit| unit.as_str()));
+    let (kind, unit) = (metric.kind.as_str(), if metric.name.ends_with("_seconds") { "seconds" } else { "-" });
     let labels: Vec<String> = labels(metric.name).iter().map(described).collect();
     let labels = if labels.is_empty() { "-".to_owned() } else { labels.join("<br>") };
     format!("| `{}` | {kind} | {unit} | {labels} | {}. |\n", metric.name, metric.meaning)

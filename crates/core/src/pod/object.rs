@@ -269,7 +269,7 @@ pub struct WireMetadata {
     pub labels: Option<BTreeMap<String, String>>,
     pub annotations: Option<BTreeMap<String, String>>,
     pub owner_references: Option<Vec<OwnerReference>>,
-    managed_fields: Option<Vec<FieldManager>>,
+    pub managed_fields: Option<Vec<FieldManager>>,
 }
 
 impl WireMetadata {

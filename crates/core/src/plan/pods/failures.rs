@@ -131,11 +131,7 @@ impl Judge<'_> {
         if let Some(pool) = class.and_then(owner).filter(|pool| self.facts.policy.exists(pool)) {
             return Some(pool.to_owned());
         }
-        let is_open = |(key, value): (&String, &String)| {
-            placement.node_selector.get(key).is_none_or(|selected| selected == value)
-        };
-        let mut pools = self.facts.policy.pools().filter(|pool| !pool.spec.deleting);
-        let pool = pools.find(|pool| pool.spec.node_selector.iter().all(is_open))?;
+        let pool = self.facts.policy.pools().find(|pool| !pool.spec.deleting && placement.allows(&pool.spec))?;
         (placement.system != Some(System::Linux)).then(|| pool.spec.name.clone())
     }
 

@@ -203,15 +203,13 @@ impl WindowsNodes {
     /// What was found of the placement.
     fn found(&mut self, placement: &Arc<Placement>) -> &Found {
         let key = Arc::as_ptr(placement).addr();
-        if self.found.len() >= FOUND && !self.found.contains_key(&key) {
-            self.found.clear();
-        }
-        let mut known = std::mem::take(&mut self.found);
-        known.entry(key).or_insert_with(|| {
+        if !self.found.contains_key(&key) {
             let (says_windows, (has, lacks)) = (self.says_windows(placement), self.tolerations(placement));
-            Found { _placement: Arc::downgrade(placement), says_windows, lacks, has }
-        });
-        self.found = known;
+            if self.found.len() >= FOUND {
+                self.found.clear();
+            }
+            self.found.insert(key, Found { _placement: Arc::downgrade(placement), says_windows, lacks, has });
+        }
         &self.found[&key]
     }
 

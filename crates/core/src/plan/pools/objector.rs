@@ -126,17 +126,12 @@ pub struct Objector {
 impl Objector {
     /// True if it keeps a taint, which winpool first added `since`, off a node with these labels and this name.
     pub fn objects(&self, taint: &Taint, since: Option<Timestamp>, labels: &Labels, node: &str) -> bool {
-        self.lacks(taint) && self.fits(labels, node) && self.holds(since, node)
+        self.lacks(taint) && self.placement.fits(labels, node) && self.holds(since, node)
     }
 
     /// True if it keeps the taint off new nodes of the pool.
     pub(crate) fn would_run_in(&self, pool: &PoolSpec, taint: &Taint, since: Option<Timestamp>) -> bool {
         self.lacks(taint) && self.is_older(since) && self.placement.allows(pool)
-    }
-
-    /// True if it would make a pod for a node with these labels and this name, whatever its taints.
-    pub(crate) fn fits(&self, labels: &Labels, node: &str) -> bool {
-        self.placement.fits(labels, node)
     }
 
     /// True if it counts: it is older than the taint, or its pod has started on the node. One that came later and runs nowhere

@@ -62,7 +62,7 @@ impl Memory {
         let is_of = |object: &&Arc<NodeObject>| !object.node.is_ignored() && policy.is_of(pool, &object.node.labels);
         for object in cluster.nodes.objects().filter(is_of) {
             let node = &object.node;
-            for (taint, set) in pairs.iter().filter(|(_, set)| set.fits(&node.labels, &object.name)) {
+            for (taint, set) in pairs.iter().filter(|(_, set)| set.placement.fits(&node.labels, &object.name)) {
                 let has_it = node.taints.taints().contains(taint);
                 let counted = if has_it && set.gone.is_none() && pool.spec.enforces() {
                     &mut objections.without_pods
