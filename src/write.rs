@@ -245,11 +245,12 @@ impl Leases {
     /// Fails with [`RequestError::Conflict`] if it has changed, with [`RequestError::Gone`] if it was deleted, and if
     /// it is not accepted, or its namespace does not exist.
     pub async fn write(&self, lease: &Lease) -> Result<Lease, RequestError> {
-        let parameters = post_parameters();
+        let (parameters, mut lease) = (post_parameters(), lease.clone());
+        // The API server keeps those that it has; here some are hidden.
+        lease.metadata.managed_fields = None;
         if lease.metadata.resource_version.is_some() {
-            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease), of_write).await;
+            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, &lease), of_write).await;
         }
-        let mut lease = lease.clone();
         lease.metadata.name = Some(names::LEASE.to_owned());
         let created = within(LEASE_TIMEOUT, self.api.create(&parameters, &lease), of_write).await;
         created.map_err(|error| match error {

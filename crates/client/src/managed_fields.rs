@@ -1,8 +1,6 @@
 //! Hides what kube's types do not decode of an object, because its writers may choose it: managed fields that are deeper than 128
 //! levels, to which `serde_json` reads a value, and times of the last two days of the year 9999.
 
-use std::slice;
-
 use http::Request;
 use http_body::Frame;
 use http_body_util::{BodyExt, Either};
@@ -12,7 +10,8 @@ use kube::client::Body;
 use crate::client::{Bytes, through};
 use crate::request_info::RequestInfo;
 
-/// Each with what replaces its last byte. In the text of a string no quotation mark is without a backslash, so none is in one.
+/// Each with what replaces its last byte. None occurs in the text of a string, where each quotation mark follows a backslash. The
+/// second one is the begin of `time`, `acquireTime` and `renewTime`; such a time is read as one of ten days before.
 const REPLACED: [(&[u8], &[u8]); 2] = [(br#""fieldsV1":{"#, br#"{},"hidden":{"#), (br#"ime":"9999-12-3"#, br"2")];
 
 /// Returns a client whose answers have none of them. Lists of nodes and pods have types of their own, which skip these fields or
@@ -33,17 +32,17 @@ pub struct Filter([usize; REPLACED.len()]);
 
 impl Filter {
     pub fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut passed = Vec::with_capacity(bytes.len());
-        for byte in bytes {
-            let mut by = slice::from_ref(byte);
+        let (mut passed, mut begin) = (Vec::with_capacity(bytes.len()), 0);
+        for (at, byte) in bytes.iter().enumerate() {
             for (seen, (text, replacement)) in self.0.iter_mut().zip(REPLACED) {
                 *seen = if text.get(*seen) == Some(byte) { *seen + 1 } else { usize::from(text.first() == Some(byte)) };
                 if *seen == text.len() {
-                    by = replacement;
+                    passed.extend([&bytes[begin..at], replacement].concat());
+                    begin = at + 1;
                 }
             }
-            passed.extend_from_slice(by);
         }
+        passed.extend_from_slice(&bytes[begin..]);
         passed
     }
 }

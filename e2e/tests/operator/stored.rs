@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Client;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use serde_json::json;
 use winpool_e2e::harness::operator::Operator;
@@ -31,8 +31,8 @@ async fn objects_that_kube_does_not_decode_do_not_stop_winpool() {
     let harness = Harness::new().await;
     harness.join("win").await;
     let spec = json!({"holderIdentity": "", "acquireTime": "9999-12-31T23:59:59.000000Z"});
-    let lease =
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "winpool"}, "spec": spec});
+    let metadata = json!({"name": "winpool", "labels": {"a": "b"}});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
     let leases = Request::new("/apis/coordination.k8s.io/v1/namespaces/default/leases");
     let request = leases.create(&PostParams::default(), lease.to_string().into_bytes()).unwrap();
     let stored = harness.client.request_text(request).await.unwrap();
@@ -53,4 +53,7 @@ async fn objects_that_kube_does_not_decode_do_not_stop_winpool() {
     let node = harness.is_tainted("new").await;
     assert_eq!(node.metadata.labels.unwrap().get(POOL).map(String::as_str), Some("default"));
     operator.stop().await;
+    let request = leases.get("winpool", &GetParams::default()).unwrap();
+    let lease = harness.client.request_text(request).await.unwrap();
+    assert!(lease.contains("f:labels") && !lease.contains("9999"), "others keep their managed fields: {lease}");
 }
