@@ -191,7 +191,7 @@ async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
     install_definition(&server).await;
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "web:1"}]});
     deploy_web(&server, spec).await;
-    let facts = ["windowspools", "nodes", "runtimeclasses", "services", "podtemplates"];
+    let facts = ["windowspools", "nodes", "runtimeclasses", "services", "podtemplates", "namespaces"];
     may_list(&server, "complete", &[&facts[..], &WORKLOADS].concat()).await;
     may_list(&server, "without-jobs", &[&facts[..], &WORKLOADS[..6]].concat()).await;
     may_list(&server, "without-nodes", &[&["windowspools"], &facts[2..], &WORKLOADS].concat()).await;

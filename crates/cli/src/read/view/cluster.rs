@@ -53,7 +53,7 @@ pub async fn state(client: &Client, simulated: bool) -> Result<Seen, ReadError> 
     reader.assign_class().await;
     reader.gaps.in_cluster |= reader.view.pods.is_forbidden();
     reader.view.sort();
-    Ok(Seen { view: reader.view, gaps: reader.gaps })
+    Ok(reader.done())
 }
 
 /// Reads what decides where pods can be scheduled, now and when the pools have added their taints.
@@ -345,10 +345,14 @@ impl<'c> Reader<'c> {
         };
         match read {
             Ok(namespaces) => self.view.namespace_labels.extend(namespaces.iter().filter_map(labels)),
-            Err(error @ ReadError::Forbidden { .. }) if groups => {
-                self.notes.push(format!("{error}; workloads are not grouped by the labels of their namespaces"));
+            Err(error @ ReadError::Forbidden { .. }) => {
+                let lacks = if groups {
+                    "workloads are not grouped by the labels of their namespaces"
+                } else {
+                    "what PodSecurity refuses, and which nodes namespaces select, is not considered"
+                };
+                self.notes.push(format!("{error}; {lacks}"));
             }
-            Err(ReadError::Forbidden { .. }) => {}
             Err(error) => return Err(error),
         }
         Ok(())
