@@ -15,7 +15,7 @@ use crate::extensions::install;
 
 /// A kind with the path of a pod template in it, which is pinned to Windows Server 2019.
 const EXAMPLES: [(&str, &str); 10] = [
-    ("RayCluster", "spec.workerGroupSpecs[0].template"),
+    RAY_CLUSTER,
     ("RayJob", "spec.rayClusterSpec.workerGroupSpecs[0].template"),
     ("RayService", "spec.rayClusterConfig.workerGroupSpecs[0].template"),
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate"),
@@ -26,6 +26,8 @@ const EXAMPLES: [(&str, &str); 10] = [
     ("JAXJob", "spec.jaxReplicaSpecs.Worker.template"),
     ("MPIJob", "spec.mpiReplicaSpecs.Worker.template"),
 ];
+
+const RAY_CLUSTER: (&str, &str) = ("RayCluster", "spec.workerGroupSpecs[0].template");
 
 /// The kinds whose examples are in `assembled.rs`.
 const ASSEMBLED: [&str; 7] =
@@ -108,7 +110,7 @@ fn what_has_ended_is_left_out() {
 
 #[test]
 fn fix_changes_the_template_of_a_known_kind_only() {
-    let (object, name) = (example(EXAMPLES[0]), ["ray.io/v1alpha1", "example.com/v1"]);
+    let (object, name) = (example(RAY_CLUSTER), ["ray.io/v1alpha1", "example.com/v1"]);
     for (api_version, changed) in [(name[0], "1 changed"), (name[1], "0 changed")] {
         let mut object = object.clone();
         object["apiVersion"] = json!(api_version);
@@ -122,7 +124,7 @@ fn fix_changes_the_template_of_a_known_kind_only() {
 
 #[test]
 fn why_asks_for_the_template_if_there_are_several() {
-    let input = format!("{NODES}{}", example(EXAMPLES[0]));
+    let input = format!("{NODES}{}", example(RAY_CLUSTER));
     let (code, _, error) = winpool(&["why", "raycluster/example"], &input);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("--template: spec.headGroupSpec.template, spec.workerGroupSpecs[0].template"), "{error}");
