@@ -9,20 +9,20 @@ use winpool_core::pod::OS_KEYS;
 
 use crate::finding::Consequence::Fails;
 use crate::finding::Severity::Error;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Subject, own};
 use crate::remedy::{Edit, Remedy};
 use crate::view::EKS_ADDRESS;
 
-pub(super) const RULES: &[Rule] = &[rule(
-    "eks-address-missing",
-    Judgement(Error, Fails),
-    Scope::Windows,
-    "nodeSelector",
-    "on EKS a pod gets no address unless nodeSelector, its own or that of its RuntimeClass, selects Windows; affinity does not \
-     count",
-    "set nodeSelector kubernetes.io/os: windows",
-    own(address),
-)];
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "eks-address-missing",
+    verdict: Judgement(Error, Fails),
+    field: "nodeSelector",
+    reason: "on EKS a pod gets no address unless nodeSelector, its own or that of its RuntimeClass, selects Windows; \
+             affinity does not count",
+    remedy: "set nodeSelector kubernetes.io/os: windows",
+    test: own(address),
+    ..Rule::DEFAULT
+}];
 
 fn address(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;

@@ -15,72 +15,83 @@ use crate::finding::Severity::{Error, Warning};
 use crate::lint::Facts;
 use crate::lint::field::containers;
 use crate::lint::objects::check_object;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
 use crate::workload::get;
 
 /// The field that names a `GMSACredentialSpec`.
 pub const NAME: &str = "gmsaCredentialSpecName";
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "gmsa-name-invalid",
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpecName",
-        "gmsaCredentialSpecName is not a valid object name: it may have lower-case letters, digits, '-' and '.'",
-        "write the name of the GMSACredentialSpec",
-        own(invalid_name),
-    ),
-    rule(
-        "gmsa-credential-spec-missing",
-        Judgement(Warning, Fails),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpecName",
-        "no known GMSACredentialSpec has this name",
-        "create the GMSACredentialSpec, or write the name of an existing one",
-        own(missing_object),
-    ),
-    rule(
-        "gmsa-use-not-allowed",
-        Judgement(Warning, Fails),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpecName",
-        "no known role allows the ServiceAccount of the pod to use the GMSACredentialSpec, so the GMSA webhook refuses the pod",
-        "bind a role with the verb use for the GMSACredentialSpec to the ServiceAccount",
-        own(not_allowed),
-    ),
-    rule(
-        "gmsa-webhook-missing",
-        Judgement(Warning, Fails),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpecName",
-        "the cluster has no GMSA webhook, so nothing replaces the name with the credential specification that the kubelet needs",
-        "install the webhook of kubernetes-sigs/windows-gmsa, on Linux nodes",
-        own(no_webhook),
-    ),
-    rule(
-        "gmsa-credential-spec",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpec",
-        "gmsaCredentialSpec is not a credential specification: that is a JSON object with DomainJoinConfig and \
+    Rule {
+        id: "gmsa-name-invalid",
+        verdict: Judgement(Error, Rejected),
+        scope: Scope::Any,
+        field: "securityContext.windowsOptions.gmsaCredentialSpecName",
+        reason: "gmsaCredentialSpecName is not a valid object name: it may have lower-case letters, digits, '-' and \
+                 '.'",
+        remedy: "write the name of the GMSACredentialSpec",
+        test: own(invalid_name),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "gmsa-credential-spec-missing",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::Any,
+        field: "securityContext.windowsOptions.gmsaCredentialSpecName",
+        reason: "no known GMSACredentialSpec has this name",
+        remedy: "create the GMSACredentialSpec, or write the name of an existing one",
+        test: own(missing_object),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "gmsa-use-not-allowed",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::Any,
+        field: "securityContext.windowsOptions.gmsaCredentialSpecName",
+        reason: "no known role allows the ServiceAccount of the pod to use the GMSACredentialSpec, so the GMSA webhook \
+                 refuses the pod",
+        remedy: "bind a role with the verb use for the GMSACredentialSpec to the ServiceAccount",
+        test: own(not_allowed),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "gmsa-webhook-missing",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::Any,
+        field: "securityContext.windowsOptions.gmsaCredentialSpecName",
+        reason: "the cluster has no GMSA webhook, so nothing replaces the name with the credential specification that \
+                 the kubelet needs",
+        remedy: "install the webhook of kubernetes-sigs/windows-gmsa, on Linux nodes",
+        test: own(no_webhook),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "gmsa-credential-spec",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::Any,
+        field: "securityContext.windowsOptions.gmsaCredentialSpec",
+        reason: "gmsaCredentialSpec is not a credential specification: that is a JSON object with DomainJoinConfig and \
          ActiveDirectoryConfig",
-        "remove it and name the object in gmsaCredentialSpecName: the GMSA webhook fills it in",
-        own(inline),
-    ),
-    rule(
-        "gmsa-object-malformed",
-        Judgement(Error, Fails),
-        Scope::CredentialSpec,
-        "credspec",
-        "the object is not a credential specification: credspec needs DomainJoinConfig and ActiveDirectoryConfig",
-        "create the object from the JSON file that New-CredentialSpec of the PowerShell module CredentialSpec writes",
-        Test::Object(|object, _, hits| {
+        remedy: "remove it and name the object in gmsaCredentialSpecName: the GMSA webhook fills it in",
+        test: own(inline),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "gmsa-object-malformed",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::CredentialSpec,
+        field: "credspec",
+        reason: "the object is not a credential specification: credspec needs DomainJoinConfig and \
+                 ActiveDirectoryConfig",
+        remedy: "create the object from the JSON file that New-CredentialSpec of the PowerShell module CredentialSpec \
+                 writes",
+        test: Test::Object(|object, _, hits| {
             if !is_credential_spec(&object["credspec"]) {
                 hits.push(Hit::at("credspec"));
             }
         }),
-    ),
+        ..Rule::DEFAULT
+    },
 ];
 
 /// Returns the findings about a `GMSACredentialSpec`.

@@ -9,39 +9,39 @@ use crate::finding::Severity::{Error, Warning};
 use crate::image::linux_only::{INJECTORS, injector_of, is_only_for_linux};
 use crate::lint::field::containers;
 use crate::lint::placement::builds::image_of;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Subject, own};
 use crate::remedy::{Edit, Remedy};
 use crate::workload::get;
 
-pub(super) const IMAGES: &[Rule] = &[rule(
-    "linux-image",
-    Judgement(Error, Fails),
-    Scope::Windows,
-    "containers[*].image",
-    "the pod is for Windows, and the image exists only for Linux",
-    "remove the container, or use an image for Windows",
-    own(images),
-)];
+pub(super) const IMAGES: &[Rule] = &[Rule {
+    id: "linux-image",
+    verdict: Judgement(Error, Fails),
+    field: "containers[*].image",
+    reason: "the pod is for Windows, and the image exists only for Linux",
+    remedy: "remove the container, or use an image for Windows",
+    test: own(images),
+    ..Rule::DEFAULT
+}];
 
 pub(super) const PROGRAMS: &[Rule] = &[
-    rule(
-        "linux-sidecar-injected",
-        Judgement(Warning, Fails),
-        Scope::Windows,
-        "metadata.annotations",
-        "an injector adds a Linux container to the pod, which is for Windows",
-        "set the label or annotation with which the injector leaves the pod alone",
-        own(injected),
-    ),
-    rule(
-        "linux-program",
-        Judgement(Warning, Fails),
-        Scope::Windows,
-        "containers[*].livenessProbe.exec.command",
-        "a probe or a lifecycle hook runs a program of Linux, which Windows images usually do not have",
-        "run a program of the image, such as cmd /c or powershell -Command",
-        own(programs),
-    ),
+    Rule {
+        id: "linux-sidecar-injected",
+        verdict: Judgement(Warning, Fails),
+        field: "metadata.annotations",
+        reason: "an injector adds a Linux container to the pod, which is for Windows",
+        remedy: "set the label or annotation with which the injector leaves the pod alone",
+        test: own(injected),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "linux-program",
+        verdict: Judgement(Warning, Fails),
+        field: "containers[*].livenessProbe.exec.command",
+        reason: "a probe or a lifecycle hook runs a program of Linux, which Windows images usually do not have",
+        remedy: "run a program of the image, such as cmd /c or powershell -Command",
+        test: own(programs),
+        ..Rule::DEFAULT
+    },
 ];
 
 fn images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

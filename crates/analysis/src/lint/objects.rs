@@ -16,86 +16,93 @@ use crate::finding::Severity::{Info, Warning};
 use crate::kinds::WorkloadKind;
 use crate::lint::Rule;
 use crate::lint::facts::Facts;
-use crate::lint::rule::{Hit, Judgement, Scope, Test, rule};
+use crate::lint::rule::{Hit, Judgement, Scope, Test};
 use crate::remedy::Remedy;
 use crate::view::{PAUSE, kubernetes_version};
 use crate::workload::{get, namespace_of};
 
 pub(super) const SERVICES: &[Rule] = &[
-    rule(
-        "service-session-affinity",
-        Judgement(Warning, Ignored),
-        Scope::Service,
-        "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
-        "Windows does not support this time limit: sessions may end after the default of 10800 seconds",
-        "remove it, and let clients reconnect",
-        Test::Object(|service, _, hits| {
+    Rule {
+        id: "service-session-affinity",
+        verdict: Judgement(Warning, Ignored),
+        scope: Scope::Service,
+        field: "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+        reason: "Windows does not support this time limit: sessions may end after the default of 10800 seconds",
+        remedy: "remove it, and let clients reconnect",
+        test: Test::Object(|service, _, hits| {
             let field = ["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"];
             if get(service, &field).and_then(Value::as_i64).is_some_and(|seconds| seconds > 10_800) {
                 hits.push(Hit::at(field.join(".")));
             }
         }),
-    ),
-    rule(
-        "service-ip-family",
-        Judgement(Warning, Fails),
-        Scope::Service,
-        "spec.ipFamilies",
-        "Windows pods have no IPv6 without IPv4, so a Service with IPv6 only does not reach them",
-        "add IPv4 to ipFamilies, with ipFamilyPolicy: PreferDualStack",
-        Test::Object(|service, _, hits| {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "service-ip-family",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::Service,
+        field: "spec.ipFamilies",
+        reason: "Windows pods have no IPv6 without IPv4, so a Service with IPv6 only does not reach them",
+        remedy: "add IPv4 to ipFamilies, with ipFamilyPolicy: PreferDualStack",
+        test: Test::Object(|service, _, hits| {
             let families = get(service, &["spec", "ipFamilies"]).and_then(Value::as_array);
             if families.is_some_and(|families| !families.is_empty() && families.iter().all(|family| family == "IPv6")) {
                 hits.push(Hit::at("spec.ipFamilies"));
             }
         }),
-    ),
-    rule(
-        "service-local-traffic",
-        Judgement(Info, Note),
-        Scope::Service,
-        "spec.externalTrafficPolicy",
-        "Local requires direct server return (DSR) of kube-proxy on Windows, which overlay networks and older versions do not \
-         have",
-        "use Cluster, unless the network plugin supports it on Windows",
-        Test::Object(|service, _, hits| {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "service-local-traffic",
+        verdict: Judgement(Info, Note),
+        scope: Scope::Service,
+        field: "spec.externalTrafficPolicy",
+        reason: "Local requires direct server return (DSR) of kube-proxy on Windows, which overlay networks and older \
+                 versions do not have",
+        remedy: "use Cluster, unless the network plugin supports it on Windows",
+        test: Test::Object(|service, _, hits| {
             if get(service, &["spec", "externalTrafficPolicy"]).is_some_and(|policy| policy == "Local") {
                 hits.push(Hit::at("spec.externalTrafficPolicy"));
             }
         }),
-    ),
+        ..Rule::DEFAULT
+    },
 ];
 
 pub(super) const NODES: &[Rule] = &[
-    rule(
-        "node-version-skew",
-        Judgement(Warning, Note),
-        Scope::Node,
-        "status.nodeInfo.kubeletVersion",
-        "Kubernetes supports a kubelet that is not newer than the API server and at most three minor versions older",
-        "install a kubelet of the API server's version",
-        Test::Object(version_skew),
-    ),
-    rule(
-        "node-reserved-memory",
-        Judgement(Info, Note),
-        Scope::Node,
-        "status.allocatable.memory",
-        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, so pods can use memory that \
-         these need; the kubelet evicts pods on Windows only since Kubernetes 1.31",
-        "reserve 2Gi of memory in total with the kubelet's --system-reserved and --kube-reserved",
-        Test::Object(reserved_memory),
-    ),
-    rule(
-        "node-pause-image",
-        Judgement(Warning, Fails),
-        Scope::Node,
-        "status.images",
-        "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has only \
-         older ones",
-        "configure a newer pause image in containerd on the node",
-        Test::Object(pause_image),
-    ),
+    Rule {
+        id: "node-version-skew",
+        verdict: Judgement(Warning, Note),
+        scope: Scope::Node,
+        field: "status.nodeInfo.kubeletVersion",
+        reason: "Kubernetes supports a kubelet that is not newer than the API server and at most three minor versions \
+                 older",
+        remedy: "install a kubelet of the API server's version",
+        test: Test::Object(version_skew),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "node-reserved-memory",
+        verdict: Judgement(Info, Note),
+        scope: Scope::Node,
+        field: "status.allocatable.memory",
+        reason: "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, so pods can use \
+                 memory that these need; the kubelet evicts pods on Windows only since Kubernetes 1.31",
+        remedy: "reserve 2Gi of memory in total with the kubelet's --system-reserved and --kube-reserved",
+        test: Test::Object(reserved_memory),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "node-pause-image",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::Node,
+        field: "status.images",
+        reason: "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has \
+                 only older ones",
+        remedy: "configure a newer pause image in containerd on the node",
+        test: Test::Object(pause_image),
+        ..Rule::DEFAULT
+    },
 ];
 
 /// Returns the findings about a Service that selects Windows pods.

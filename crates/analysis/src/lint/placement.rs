@@ -14,7 +14,7 @@ use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::facts::untolerated;
 use crate::lint::field::{cel_list, volumes};
 use crate::lint::rejected;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
 use crate::pod::ClassExt;
 use crate::remedy::{Edit, Remedy};
 use crate::system;
@@ -34,32 +34,38 @@ const UNLESS_CLASS: &str = ", unless the RuntimeClass that you name or create do
 const FOR_LINUX: &str = "; for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "os-name-missing",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "os.name",
-        "the pod is for Windows and has no os.name, so the API server does not reject the fields that Windows does not support",
-        "set os.name: windows",
-        own(|subject, hits| {
+    Rule {
+        id: "os-name-missing",
+        verdict: Judgement(Info, Note),
+        since: 24,
+        field: "os.name",
+        reason: "the pod is for Windows and has no os.name, so the API server does not reject the fields that Windows \
+                 does not support",
+        remedy: "set os.name: windows",
+        test: own(|subject, hits| {
             if subject.pod.os.is_none() {
                 let refused = rejected::fields(subject);
                 let removed = refused.iter().map(|field| Edit::remove_field(field));
                 let remedy = Remedy::of(removed.chain([say_windows()]).collect());
-                let why = if refused.is_empty() { "" } else { "; remove the fields first: with os.name the API server refuses them" };
+                let why = if refused.is_empty() {
+                    ""
+                } else {
+                    "; remove the fields first: with os.name the API server refuses them"
+                };
                 hits.push(Hit::at("os.name").remedied_by(remedy.and(why)));
             }
         }),
-    )
-    .since(24),
-    rule(
-        "os-contradicts-selector",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "nodeSelector",
-        "os.name and nodeSelector name different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
-        "make both the same",
-        Test::Own {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "os-contradicts-selector",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::Any,
+        field: "nodeSelector",
+        reason: "os.name and nodeSelector name different operating systems, so the kubelet refuses the pod \
+                 (PodOSNotSupported)",
+        remedy: "make both the same",
+        test: Test::Own {
             find: os_contradiction,
             cel: Some(|| {
                 format!(
@@ -68,16 +74,16 @@ pub(super) const RULES: &[Rule] = &[
                 )
             }),
         },
-    ),
-    rule(
-        "os-selector-missing",
-        Judgement(Error, Fails),
-        Scope::Windows,
-        "nodeSelector",
-        "no selector, affinity or class keeps the pod off Linux nodes, where it never starts; the scheduler reads neither \
-         os.name nor windowsOptions",
-        SELECT_WINDOWS,
-        Test::Own {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "os-selector-missing",
+        verdict: Judgement(Error, Fails),
+        field: "nodeSelector",
+        reason: "no selector, affinity or class keeps the pod off Linux nodes, where it never starts; the scheduler \
+                 reads neither os.name nor windowsOptions",
+        remedy: SELECT_WINDOWS,
+        test: Test::Own {
             find: os_selector,
             cel: Some(|| {
                 "!variables.placed && !variables.placedElsewhere && !has(variables.pod.nodeName) \
@@ -85,15 +91,16 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             }),
         },
-    ),
-    rule(
-        "os-unknown",
-        Judgement(Error, Pending),
-        Scope::Any,
-        "nodeSelector",
-        "no node has this operating system, because the label is windows or linux, in lower case",
-        "set nodeSelector kubernetes.io/os: windows, or linux",
-        own(|subject, hits| {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "os-unknown",
+        verdict: Judgement(Error, Pending),
+        scope: Scope::Any,
+        field: "nodeSelector",
+        reason: "no node has this operating system, because the label is windows or linux, in lower case",
+        remedy: "set nodeSelector kubernetes.io/os: windows, or linux",
+        test: own(|subject, hits| {
             let selected = OS_KEYS.iter().filter_map(|key| Some((*key, subject.pod.selected(key)?)));
             for (key, value) in selected.filter(|(_, value)| !SYSTEMS.contains(value)) {
                 let value: String = value.chars().take(63).collect();
@@ -105,29 +112,30 @@ pub(super) const RULES: &[Rule] = &[
                 });
             }
         }),
-    ),
-    rule(
-        "os-selector-beta",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "nodeSelector",
-        "beta.kubernetes.io/os is deprecated since Kubernetes 1.14",
-        "use kubernetes.io/os",
-        own(|subject, hits| {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "os-selector-beta",
+        verdict: Judgement(Info, Note),
+        field: "nodeSelector",
+        reason: "beta.kubernetes.io/os is deprecated since Kubernetes 1.14",
+        remedy: "use kubernetes.io/os",
+        test: own(|subject, hits| {
             if let Some(system) = subject.pod.selected(BETA_OS) {
                 let edits = vec![Edit::select(names::OS, system), Edit::unselect(BETA_OS)];
                 hits.push(Hit::at("nodeSelector").remedied_by(edits));
             }
         }),
-    ),
-    rule(
-        "windows-image-without-os",
-        Judgement(Warning, Fails),
-        Scope::WindowsImage,
-        "nodeSelector",
-        "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
-        SAY_WINDOWS,
-        own(|subject, hits| {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "windows-image-without-os",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::WindowsImage,
+        field: "nodeSelector",
+        reason: "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
+        remedy: SAY_WINDOWS,
+        test: own(|subject, hits| {
             if subject.pod.node.is_some() || has_unknown_class(subject) || !subject.facts.may_be_on_linux(subject.pod) {
                 return;
             }
@@ -144,80 +152,87 @@ pub(super) const RULES: &[Rule] = &[
             let remedy = Remedy::of(vec![say_windows(), to_windows(subject)]);
             hits.push(hit.remedied_by(or_for_linux(subject, remedy)));
         }),
-    ),
-    rule(
-        "linux-may-land-on-windows",
-        Judgement(Warning, Fails),
-        Scope::UnknownSystem,
-        "nodeSelector",
-        "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
-        "set nodeSelector kubernetes.io/os: linux",
-        own(lands_on_windows),
-    ),
-    rule(
-        "spread-over-windows-nodes",
-        Judgement(Warning, Pending),
-        Scope::UnknownSystem,
-        "topologySpreadConstraints",
-        "a spread constraint counts Windows nodes, whose taints the pod does not tolerate, as empty, because nodeTaintsPolicy is \
-         Ignore by default: when every other node has maxSkew pods, the next stay Pending",
-        "set nodeSelector kubernetes.io/os: linux",
-        own(spread),
-    ),
-    rule(
-        "selector-without-node",
-        Judgement(Warning, Pending),
-        Scope::AnyWindows,
-        "nodeSelector",
-        "no known Windows node has the labels that the pod selects",
-        "select labels that nodes have, or add such nodes",
-        own(selector_without_node),
-    ),
-    rule(
-        "toleration-missing",
-        Judgement(Error, Pending),
-        Scope::AnyWindows,
-        "tolerations",
-        "the pod does not tolerate the taints of the Windows nodes; a warning if a WindowsPool adds the toleration",
-        TOLERATE,
-        own(toleration),
-    ),
-    rule(
-        "daemon-set-toleration-missing",
-        Judgement(Error, Pending),
-        Scope::AnyWindows,
-        "tolerations",
-        "the DaemonSet controller creates no pods for nodes whose taints the template does not tolerate, and reports no \
-         error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
-        "add the tolerations to the template",
-        own(daemon_set_toleration),
-    ),
-    rule(
-        "toleration-unknown",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "tolerations",
-        "the pod tolerates no Windows taint, and the taints of the nodes are not known; a WindowsPool adds \
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "linux-may-land-on-windows",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::UnknownSystem,
+        field: "nodeSelector",
+        reason: "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
+        remedy: "set nodeSelector kubernetes.io/os: linux",
+        test: own(lands_on_windows),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "spread-over-windows-nodes",
+        verdict: Judgement(Warning, Pending),
+        scope: Scope::UnknownSystem,
+        field: "topologySpreadConstraints",
+        reason: "a spread constraint counts Windows nodes, whose taints the pod does not tolerate, as empty, because \
+                 nodeTaintsPolicy is Ignore by default: when every other node has maxSkew pods, the next stay Pending",
+        remedy: "set nodeSelector kubernetes.io/os: linux",
+        test: own(spread),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "selector-without-node",
+        verdict: Judgement(Warning, Pending),
+        scope: Scope::AnyWindows,
+        field: "nodeSelector",
+        reason: "no known Windows node has the labels that the pod selects",
+        remedy: "select labels that nodes have, or add such nodes",
+        test: own(selector_without_node),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "toleration-missing",
+        verdict: Judgement(Error, Pending),
+        scope: Scope::AnyWindows,
+        field: "tolerations",
+        reason: "the pod does not tolerate the taints of the Windows nodes; a warning if a WindowsPool adds the \
+                 toleration",
+        remedy: TOLERATE,
+        test: own(toleration),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "daemon-set-toleration-missing",
+        verdict: Judgement(Error, Pending),
+        scope: Scope::AnyWindows,
+        field: "tolerations",
+        reason: "the DaemonSet controller creates no pods for nodes whose taints the template does not tolerate, and \
+                 reports no error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
+        remedy: "add the tolerations to the template",
+        test: own(daemon_set_toleration),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "toleration-unknown",
+        verdict: Judgement(Info, Note),
+        field: "tolerations",
+        reason: "the pod tolerates no Windows taint, and the taints of the nodes are not known; a WindowsPool adds \
          os=windows:NoSchedule by default",
-        TOLERATE,
-        own(unknown_toleration),
-    ),
-    rule(
-        "toleration-operator-unknown",
-        Judgement(Warning, Note),
-        Scope::Windows,
-        "tolerations",
-        "winpool cannot tell which taints it tolerates: Gt and Lt need the alpha feature gate TaintTolerationComparisonOperators, and \
-         the API server refuses other operators",
-        "use the operator Equal or Exists",
-        own(|subject, hits| {
+        remedy: TOLERATE,
+        test: own(unknown_toleration),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "toleration-operator-unknown",
+        verdict: Judgement(Warning, Note),
+        field: "tolerations",
+        reason: "winpool cannot tell which taints it tolerates: Gt and Lt need the alpha feature gate \
+                 TaintTolerationComparisonOperators, and the API server refuses other operators",
+        remedy: "use the operator Equal or Exists",
+        test: own(|subject, hits| {
             let is_known = |operator: &str| ["", "Equal", "Exists"].contains(&operator);
             let tolerations = &subject.pod.tolerations;
             if !tolerations.iter().all(|toleration| toleration.operator.as_deref().is_none_or(is_known)) {
                 hits.push(Hit::at("tolerations"));
             }
         }),
-    ),
+        ..Rule::DEFAULT
+    },
 ];
 
 /// True for a rule that compares the pod with nodes. What the pod says of its system by itself is the subject of others.

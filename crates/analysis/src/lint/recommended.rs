@@ -9,7 +9,7 @@ use crate::finding::Consequence::{Fails, Ignored, Note};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::name::successor;
 use crate::lint::field::{containers, mounts, volumes};
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
 use crate::pod::path_of;
 use crate::remedy::{Edit, Remedy};
 use crate::workload::{ISOLATION_ANNOTATION, get};
@@ -17,85 +17,90 @@ use crate::workload::{ISOLATION_ANNOTATION, get};
 const ISOLATION_REMEDY: &str = "remove it, and use a RuntimeClass whose handler isolates with Hyper-V";
 
 pub(super) const RULES: &[Rule] = &[
-    rule(
-        "resources-missing",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "containers[*].resources",
-        "without a cpu and a memory request the scheduler assumes that the container uses nothing, and Windows, which has no \
-         out-of-memory killer, pages to disk when the node is full",
-        "set requests of cpu and memory, and a memory limit",
-        own(resources),
-    ),
-    rule(
-        "termination-grace-period",
-        Judgement(Warning, Ignored),
-        Scope::Windows,
-        "terminationGracePeriodSeconds",
-        "the runtime of a Windows node is not containerd: it sends CTRL_SHUTDOWN_EVENT, and ends the container after 5 seconds",
-        "use nodes with containerd, or set WaitToKillServiceTimeout in the image's registry",
-        own(grace_period),
-    ),
-    rule(
-        "isolation-annotation",
-        Judgement(Warning, Ignored),
-        Scope::Any,
-        "metadata.annotations[experimental.windows.kubernetes.io/isolation-type]",
-        "nothing reads this annotation since Kubernetes 1.21 removed the feature gate HyperVContainer",
-        ISOLATION_REMEDY,
-        own(|subject, hits| {
+    Rule {
+        id: "resources-missing",
+        verdict: Judgement(Info, Note),
+        field: "containers[*].resources",
+        reason: "without a cpu and a memory request the scheduler assumes that the container uses nothing, and \
+                 Windows, which has no out-of-memory killer, pages to disk when the node is full",
+        remedy: "set requests of cpu and memory, and a memory limit",
+        test: own(resources),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "termination-grace-period",
+        verdict: Judgement(Warning, Ignored),
+        field: "terminationGracePeriodSeconds",
+        reason: "the runtime of a Windows node is not containerd: it sends CTRL_SHUTDOWN_EVENT, and ends the container \
+                 after 5 seconds",
+        remedy: "use nodes with containerd, or set WaitToKillServiceTimeout in the image's registry",
+        test: own(grace_period),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "isolation-annotation",
+        verdict: Judgement(Warning, Ignored),
+        scope: Scope::Any,
+        field: "metadata.annotations[experimental.windows.kubernetes.io/isolation-type]",
+        reason: "nothing reads this annotation since Kubernetes 1.21 removed the feature gate HyperVContainer",
+        remedy: ISOLATION_REMEDY,
+        test: own(|subject, hits| {
             if subject.workload.metadata["annotations"].get(ISOLATION_ANNOTATION).is_some() {
                 let edit = Edit::remove(&["metadata", "annotations", ISOLATION_ANNOTATION]);
                 let remedy = Remedy::of(vec![edit]).saying(ISOLATION_REMEDY).undecided();
                 hits.push(Hit::at(format!("metadata.annotations[{ISOLATION_ANNOTATION}]")).remedied_by(remedy));
             }
         }),
-    ),
-    rule(
-        "docker-hub-image",
-        Judgement(Warning, Note),
-        Scope::Any,
-        "containers[*].image",
-        "Microsoft's Windows images on Docker Hub no longer get updates; their Windows builds are out of support",
-        "use Microsoft's registry",
-        own(docker_hub_images),
-    ),
-    rule(
-        "dns-searches",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "dnsConfig.searches",
-        "Windows resolves short names with one DNS suffix, by default that of the pod's namespace",
-        "use full names, or one suffix with dnsPolicy: None",
-        own(dns_searches),
-    ),
-    rule(
-        "path-control-character",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "containers[*].volumeMounts[*].mountPath",
-        "the path has a control character: in double quotes YAML and JSON read \\t and \\n as one",
-        "write C:/data, or double each backslash",
-        own(control_characters),
-    ),
-    rule(
-        "mount-path-root",
-        Judgement(Error, Fails),
-        Scope::Windows,
-        "containers[*].volumeMounts[*].mountPath",
-        "a Windows container cannot mount a volume over its whole drive",
-        "mount it in a directory, such as C:/data",
-        own(mount_roots),
-    ),
-    rule(
-        "host-path-without-drive",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "volumes[*].hostPath.path",
-        "a path without a drive is on the drive that the kubelet runs from",
-        "name the drive, such as C:/data; a named pipe is written \\\\.\\pipe\\name",
-        own(host_paths),
-    ),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "docker-hub-image",
+        verdict: Judgement(Warning, Note),
+        scope: Scope::Any,
+        field: "containers[*].image",
+        reason: "Microsoft's Windows images on Docker Hub no longer get updates; their Windows builds are out of \
+                 support",
+        remedy: "use Microsoft's registry",
+        test: own(docker_hub_images),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "dns-searches",
+        verdict: Judgement(Info, Note),
+        field: "dnsConfig.searches",
+        reason: "Windows resolves short names with one DNS suffix, by default that of the pod's namespace",
+        remedy: "use full names, or one suffix with dnsPolicy: None",
+        test: own(dns_searches),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "path-control-character",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::Any,
+        field: "containers[*].volumeMounts[*].mountPath",
+        reason: "the path has a control character: in double quotes YAML and JSON read \\t and \\n as one",
+        remedy: "write C:/data, or double each backslash",
+        test: own(control_characters),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "mount-path-root",
+        verdict: Judgement(Error, Fails),
+        field: "containers[*].volumeMounts[*].mountPath",
+        reason: "a Windows container cannot mount a volume over its whole drive",
+        remedy: "mount it in a directory, such as C:/data",
+        test: own(mount_roots),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "host-path-without-drive",
+        verdict: Judgement(Info, Note),
+        field: "volumes[*].hostPath.path",
+        reason: "a path without a drive is on the drive that the kubelet runs from",
+        remedy: "name the drive, such as C:/data; a named pipe is written \\\\.\\pipe\\name",
+        test: own(host_paths),
+        ..Rule::DEFAULT
+    },
 ];
 
 fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

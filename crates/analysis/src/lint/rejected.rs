@@ -9,11 +9,10 @@
 use crate::finding::Consequence::{Ignored, Note, Rejected};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{Trigger, containers};
-use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own};
 use crate::remedy::Edit;
 use crate::workload::get;
 
-const REASON: &str = "cannot be set for a Windows pod, not even to its default value";
 const HAS_NO_EFFECT: Option<(Judgement, &str)> = Some((
     Judgement(Warning, Ignored),
     "has no effect on Windows, and the API server refuses it in a pod with os.name: windows",
@@ -24,129 +23,175 @@ const IS_UNKNOWN: Option<(Judgement, &str)> = Some((
 ));
 
 /// A field that the API server refuses: removing it is certain.
-const fn forbidden(id: &'static str, field: &'static str, from: u32, remedy: &'static str) -> Rule {
-    Rule {
-        without_os: HAS_NO_EFFECT,
-        since: from,
-        change: FieldChange::Remove,
-        ..rule(id, Judgement(Error, Rejected), Scope::Windows, field, REASON, remedy, Test::Field(Trigger::Present))
-    }
-}
-
-/// Returns the rule with a test for another value.
-const fn triggered(rule: Rule, trigger: Trigger, reason: &'static str) -> Rule {
-    Rule { reason, test: Test::Field(trigger), ..rule }
-}
-
-const NO_HOST_NAMESPACES: &str = "cannot be true for a Windows pod, which shares no namespace with its host";
+const REFUSED: Rule = Rule {
+    verdict: Judgement(Error, Rejected),
+    without_os: HAS_NO_EFFECT,
+    since: 23,
+    reason: "cannot be set for a Windows pod, not even to its default value",
+    change: FieldChange::Remove,
+    ..Rule::DEFAULT
+};
+/// A namespace of the host that a pod for Windows cannot use.
+const HOST_NAMESPACE: Rule = Rule {
+    reason: "cannot be true for a Windows pod, which shares no namespace with its host",
+    remedy: "remove it, or use host-process containers",
+    test: Test::Field(Trigger::True),
+    ..REFUSED
+};
 const USER_NAME: &str = "remove it: Windows has user names: use securityContext.windowsOptions.runAsUserName";
 const NO_GROUPS: &str = "remove it: Windows has access control lists, not group IDs";
 const REMOVE: &str = "remove it: Windows has no equivalent";
 const NO_CAPABILITIES: &str = "remove it: Windows goes by the rights of windowsOptions.runAsUserName";
 
 pub(super) const RULES: &[Rule] = &[
-    triggered(
-        forbidden("host-pid", "hostPID", 23, "remove it, or use host-process containers"),
-        Trigger::True,
-        NO_HOST_NAMESPACES,
-    ),
-    triggered(
-        forbidden("host-ipc", "hostIPC", 23, "remove it, or use host-process containers"),
-        Trigger::True,
-        NO_HOST_NAMESPACES,
-    ),
-    forbidden("host-users", "hostUsers", 25, REMOVE),
-    forbidden("pod-resources", "resources", 34, "set resources on the containers instead of the pod")
-        .fixed_by(FieldChange::Decide),
-    forbidden(
-        "share-process-namespace",
-        "shareProcessNamespace",
-        23,
-        "remove it: containers of a Windows pod share nothing but the network",
-    ),
-    forbidden("app-armor-profile", "securityContext.appArmorProfile", 30, REMOVE),
-    forbidden("se-linux-options", "securityContext.seLinuxOptions", 23, REMOVE),
-    forbidden("se-linux-change-policy", "securityContext.seLinuxChangePolicy", 32, REMOVE),
-    forbidden("seccomp-profile", "securityContext.seccompProfile", 23, REMOVE),
-    forbidden("fs-group", "securityContext.fsGroup", 23, NO_GROUPS),
-    forbidden("fs-group-change-policy", "securityContext.fsGroupChangePolicy", 23, NO_GROUPS),
-    triggered(
-        forbidden("sysctls", "securityContext.sysctls", 23, REMOVE),
-        Trigger::NotEmpty,
-        "cannot be set for a Windows pod: they are settings of the Linux kernel",
-    ),
-    forbidden("run-as-user", "securityContext.runAsUser", 23, USER_NAME),
-    forbidden("run-as-group", "securityContext.runAsGroup", 23, NO_GROUPS),
-    forbidden("supplemental-groups", "securityContext.supplementalGroups", 23, NO_GROUPS),
-    forbidden("supplemental-groups-policy", "securityContext.supplementalGroupsPolicy", 31, NO_GROUPS),
-    forbidden("container-app-armor-profile", "containers[*].securityContext.appArmorProfile", 30, REMOVE),
-    forbidden("container-se-linux-options", "containers[*].securityContext.seLinuxOptions", 23, REMOVE),
-    forbidden("container-seccomp-profile", "containers[*].securityContext.seccompProfile", 23, REMOVE),
-    forbidden("container-capabilities", "containers[*].securityContext.capabilities", 23, NO_CAPABILITIES),
-    forbidden(
-        "container-read-only-root-filesystem",
-        "containers[*].securityContext.readOnlyRootFilesystem",
-        23,
-        "remove it: Windows writes to its registry. Volumes may be read-only",
-    ),
+    Rule { id: "host-pid", field: "hostPID", ..HOST_NAMESPACE },
+    Rule { id: "host-ipc", field: "hostIPC", ..HOST_NAMESPACE },
+    Rule { id: "host-users", since: 25, field: "hostUsers", remedy: REMOVE, ..REFUSED },
     Rule {
-        without_os: IS_UNKNOWN,
-        ..forbidden(
-            "container-privileged",
-            "containers[*].securityContext.privileged",
-            23,
-            "remove it: for access to the host use host-process containers (windowsOptions.hostProcess)",
-        )
+        id: "pod-resources",
+        since: 34,
+        field: "resources",
+        remedy: "set resources on the containers instead of the pod",
+        change: FieldChange::Decide,
+        ..REFUSED
     },
-    forbidden(
-        "container-allow-privilege-escalation",
-        "containers[*].securityContext.allowPrivilegeEscalation",
-        23,
-        NO_CAPABILITIES,
-    ),
-    forbidden("container-proc-mount", "containers[*].securityContext.procMount", 23, REMOVE),
-    forbidden("container-run-as-user", "containers[*].securityContext.runAsUser", 23, USER_NAME),
-    forbidden("container-run-as-group", "containers[*].securityContext.runAsGroup", 23, NO_GROUPS),
-    rule(
-        "linux-with-windows-options",
-        Judgement(Error, Rejected),
-        Scope::LinuxByName,
-        "securityContext.windowsOptions",
-        "windowsOptions cannot be set for a Linux pod",
-        "remove it, or write os.name: windows",
-        own(windows_options),
-    )
-    .since(23),
-    rule(
-        "host-process-mixed",
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "containers[*].securityContext.windowsOptions.hostProcess",
-        "either all containers of a pod are host-process containers or none",
-        "set securityContext.windowsOptions.hostProcess: true on the pod and on no container",
-        own(mixed_host_process),
-    )
-    .since(22),
-    rule(
-        "host-process-contradicts-pod",
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "containers[*].securityContext.windowsOptions.hostProcess",
-        "a container must not set another value of hostProcess than its pod",
-        "set hostProcess on the pod alone",
-        own(host_process_contradiction),
-    )
-    .since(22),
-    rule(
-        "host-process-without-host-network",
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "hostNetwork",
-        "host-process containers use the host's network, which the pod must declare",
-        "set hostNetwork: true",
-        own(host_process_network),
-    )
-    .since(22),
+    Rule {
+        id: "share-process-namespace",
+        field: "shareProcessNamespace",
+        remedy: "remove it: containers of a Windows pod share nothing but the network",
+        ..REFUSED
+    },
+    Rule { id: "app-armor-profile", since: 30, field: "securityContext.appArmorProfile", remedy: REMOVE, ..REFUSED },
+    Rule { id: "se-linux-options", field: "securityContext.seLinuxOptions", remedy: REMOVE, ..REFUSED },
+    Rule {
+        id: "se-linux-change-policy",
+        since: 32,
+        field: "securityContext.seLinuxChangePolicy",
+        remedy: REMOVE,
+        ..REFUSED
+    },
+    Rule { id: "seccomp-profile", field: "securityContext.seccompProfile", remedy: REMOVE, ..REFUSED },
+    Rule { id: "fs-group", field: "securityContext.fsGroup", remedy: NO_GROUPS, ..REFUSED },
+    Rule { id: "fs-group-change-policy", field: "securityContext.fsGroupChangePolicy", remedy: NO_GROUPS, ..REFUSED },
+    Rule {
+        id: "sysctls",
+        field: "securityContext.sysctls",
+        reason: "cannot be set for a Windows pod: they are settings of the Linux kernel",
+        remedy: REMOVE,
+        test: Test::Field(Trigger::NotEmpty),
+        ..REFUSED
+    },
+    Rule { id: "run-as-user", field: "securityContext.runAsUser", remedy: USER_NAME, ..REFUSED },
+    Rule { id: "run-as-group", field: "securityContext.runAsGroup", remedy: NO_GROUPS, ..REFUSED },
+    Rule { id: "supplemental-groups", field: "securityContext.supplementalGroups", remedy: NO_GROUPS, ..REFUSED },
+    Rule {
+        id: "supplemental-groups-policy",
+        since: 31,
+        field: "securityContext.supplementalGroupsPolicy",
+        remedy: NO_GROUPS,
+        ..REFUSED
+    },
+    Rule {
+        id: "container-app-armor-profile",
+        since: 30,
+        field: "containers[*].securityContext.appArmorProfile",
+        remedy: REMOVE,
+        ..REFUSED
+    },
+    Rule {
+        id: "container-se-linux-options",
+        field: "containers[*].securityContext.seLinuxOptions",
+        remedy: REMOVE,
+        ..REFUSED
+    },
+    Rule {
+        id: "container-seccomp-profile",
+        field: "containers[*].securityContext.seccompProfile",
+        remedy: REMOVE,
+        ..REFUSED
+    },
+    Rule {
+        id: "container-capabilities",
+        field: "containers[*].securityContext.capabilities",
+        remedy: NO_CAPABILITIES,
+        ..REFUSED
+    },
+    Rule {
+        id: "container-read-only-root-filesystem",
+        field: "containers[*].securityContext.readOnlyRootFilesystem",
+        remedy: "remove it: Windows writes to its registry. Volumes may be read-only",
+        ..REFUSED
+    },
+    Rule {
+        id: "container-privileged",
+        without_os: IS_UNKNOWN,
+        field: "containers[*].securityContext.privileged",
+        remedy: "remove it: for access to the host use host-process containers (windowsOptions.hostProcess)",
+        ..REFUSED
+    },
+    Rule {
+        id: "container-allow-privilege-escalation",
+        field: "containers[*].securityContext.allowPrivilegeEscalation",
+        remedy: NO_CAPABILITIES,
+        ..REFUSED
+    },
+    Rule { id: "container-proc-mount", field: "containers[*].securityContext.procMount", remedy: REMOVE, ..REFUSED },
+    Rule {
+        id: "container-run-as-user",
+        field: "containers[*].securityContext.runAsUser",
+        remedy: USER_NAME,
+        ..REFUSED
+    },
+    Rule {
+        id: "container-run-as-group",
+        field: "containers[*].securityContext.runAsGroup",
+        remedy: NO_GROUPS,
+        ..REFUSED
+    },
+    Rule {
+        id: "linux-with-windows-options",
+        verdict: Judgement(Error, Rejected),
+        since: 23,
+        scope: Scope::LinuxByName,
+        field: "securityContext.windowsOptions",
+        reason: "windowsOptions cannot be set for a Linux pod",
+        remedy: "remove it, or write os.name: windows",
+        test: own(windows_options),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "host-process-mixed",
+        verdict: Judgement(Error, Rejected),
+        since: 22,
+        scope: Scope::Any,
+        field: "containers[*].securityContext.windowsOptions.hostProcess",
+        reason: "either all containers of a pod are host-process containers or none",
+        remedy: "set securityContext.windowsOptions.hostProcess: true on the pod and on no container",
+        test: own(mixed_host_process),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "host-process-contradicts-pod",
+        verdict: Judgement(Error, Rejected),
+        since: 22,
+        scope: Scope::Any,
+        field: "containers[*].securityContext.windowsOptions.hostProcess",
+        reason: "a container must not set another value of hostProcess than its pod",
+        remedy: "set hostProcess on the pod alone",
+        test: own(host_process_contradiction),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "host-process-without-host-network",
+        verdict: Judgement(Error, Rejected),
+        since: 22,
+        scope: Scope::Any,
+        field: "hostNetwork",
+        reason: "host-process containers use the host's network, which the pod must declare",
+        remedy: "set hostNetwork: true",
+        test: own(host_process_network),
+        ..Rule::DEFAULT
+    },
 ];
 
 /// Returns the fields that the API server would refuse if the pod had `os.name: windows`.

@@ -76,15 +76,20 @@ pub enum FieldChange {
 }
 
 impl Rule {
-    /// Returns the same rule for this minor version of Kubernetes 1 and all later ones.
-    pub(super) const fn since(self, minor: u32) -> Self {
-        Self { since: minor, ..self }
-    }
-
-    /// Returns the same rule, with a remedy that changes the field where it is broken.
-    pub(super) const fn fixed_by(self, change: FieldChange) -> Self {
-        Self { change, ..self }
-    }
+    /// The fields that most rules leave out: such a rule is for workloads for Windows with any version of Kubernetes, does not
+    /// depend on `os.name`, and is broken by any value of its field.
+    pub(super) const DEFAULT: Self = Self {
+        id: "",
+        verdict: Judgement(Severity::Error, Consequence::Fails),
+        without_os: None,
+        since: 0,
+        scope: Scope::Windows,
+        field: "",
+        reason: "",
+        remedy: "",
+        change: FieldChange::Decide,
+        test: Test::Field(Trigger::Present),
+    };
 
     /// Returns the remedy for this field of a pod spec, in these words.
     pub(super) fn remedy_at(&self, field: &str, text: &str) -> Remedy {
@@ -130,20 +135,6 @@ pub enum Test {
     },
     /// A function that reads an object other than a workload.
     Object(fn(&Value, &Facts, &mut Vec<Hit>)),
-}
-
-/// Returns a rule for all versions of Kubernetes that does not depend on `os.name`.
-pub(super) const fn rule(
-    id: &'static str,
-    verdict: Judgement,
-    scope: Scope,
-    field: &'static str,
-    reason: &'static str,
-    remedy: &'static str,
-    test: Test,
-) -> Rule {
-    let change = FieldChange::Decide;
-    Rule { id, verdict, without_os: None, since: 0, scope, field, reason, remedy, change, test }
 }
 
 /// Returns a test that reads the whole workload and has no CEL expression.

@@ -8,92 +8,93 @@ use serde_json::Value;
 use crate::finding::Consequence::{Fails, Ignored, Note};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{Trigger, containers, volumes};
-use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Subject, Test, own};
 use crate::workload::get;
-
-const fn lint(
-    id: &'static str,
-    verdict: Judgement,
-    test: Test,
-    field: &'static str,
-    reason: &'static str,
-    remedy: &'static str,
-) -> Rule {
-    rule(id, verdict, Scope::Windows, field, reason, remedy, test)
-}
 
 /// The accounts that exist only in containers.
 const CONTAINER_USERS: [&str; 2] = ["ContainerAdministrator", "ContainerUser"];
-const NON_ROOT: &str =
-    "on Windows it prevents the container from running as ContainerAdministrator, which many images do";
-const NON_ROOT_REMEDY: &str =
-    "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
+const NON_ROOT: Rule = Rule {
+    verdict: Judgement(Info, Note),
+    reason: "on Windows it prevents the container from running as ContainerAdministrator, which many images do",
+    remedy: "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator",
+    ..Rule::DEFAULT
+};
 /// The sources differ: impossible with Docker, possible with containerd.
-const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it reportedly works";
-const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
-const MODE: &str = "Windows has no file modes: all containers can read the files";
-const MODE_REMEDY: &str = "remove it, or split the pod";
-/// 0644, the API server's default.
-const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
+const SUB_PATH: Rule = Rule {
+    verdict: Judgement(Info, Note),
+    reason: "the documentation calls subPath unsupported on Windows; with containerd it reportedly works",
+    remedy: "try it, or mount the whole volume",
+    test: Test::Field(Trigger::OtherThan("")),
+    ..Rule::DEFAULT
+};
+/// The test finds other modes than 0644, the API server's default.
+const MODE: Rule = Rule {
+    verdict: Judgement(Warning, Ignored),
+    reason: "Windows has no file modes: all containers can read the files",
+    remedy: "remove it, or split the pod",
+    change: FieldChange::Remove,
+    test: Test::Field(Trigger::OtherNumberThan(0o644)),
+    ..Rule::DEFAULT
+};
 
 pub(super) const RULES: &[Rule] = &[
-    lint(
-        "dns-policy-with-host-net",
+    Rule {
+        id: "dns-policy-with-host-net",
         // The documentation says "not supported"; the kubelet takes it for ClusterFirst (pkg/kubelet/network/dns/dns.go).
-        Judgement(Warning, Ignored),
-        Test::Field(Trigger::OneOf(&["ClusterFirstWithHostNet"])),
-        "dnsPolicy",
-        "on Windows ClusterFirstWithHostNet means the same as ClusterFirst",
-        "use ClusterFirst",
-    )
-    .fixed_by(FieldChange::Set("ClusterFirst")),
-    lint(
-        "host-network",
-        Judgement(Info, Note),
-        Test::Own {
-            find: |subject, hits| {
-                if subject.pod.has_host_network && !subject.pod.containers.iter().any(|c| c.is_host_process) {
-                    hits.push(Hit::at("hostNetwork"));
-                }
-            },
-            cel: None,
-        },
-        "hostNetwork",
+        verdict: Judgement(Warning, Ignored),
+        field: "dnsPolicy",
+        reason: "on Windows ClusterFirstWithHostNet means the same as ClusterFirst",
+        remedy: "use ClusterFirst",
+        change: FieldChange::Set("ClusterFirst"),
+        test: Test::Field(Trigger::OneOf(&["ClusterFirstWithHostNet"])),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "host-network",
+        verdict: Judgement(Info, Note),
+        field: "hostNetwork",
         // An alpha feature of 1.26 to 1.32 (KEP 3503), which was withdrawn. No source says if the pod fails or the
         // field is ignored.
-        "only host-process containers can use the host's network on Windows; what happens to others is not documented",
-        "remove it, or use host-process containers",
-    )
-    .fixed_by(FieldChange::MayRemove),
-    lint(
-        "run-as-non-root",
-        Judgement(Info, Note),
-        own(|subject, hits| {
+        reason: "only host-process containers can use the host's network on Windows; what happens to others is not \
+                 documented",
+        remedy: "remove it, or use host-process containers",
+        change: FieldChange::MayRemove,
+        test: own(|subject, hits| {
+            if subject.pod.has_host_network && !subject.pod.containers.iter().any(|c| c.is_host_process) {
+                hits.push(Hit::at("hostNetwork"));
+            }
+        }),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "run-as-non-root",
+        field: "securityContext.runAsNonRoot",
+        test: own(|subject, hits| {
             let of_pod = &subject.workload.raw["securityContext"];
             hits.extend(may_be_administrator(of_pod, of_pod).then(|| Hit::at("securityContext.runAsNonRoot")));
         }),
-        "securityContext.runAsNonRoot",
-        NON_ROOT,
-        NON_ROOT_REMEDY,
-    ),
-    lint(
-        "container-run-as-non-root",
-        Judgement(Info, Note),
-        own(|subject, hits| {
+        ..NON_ROOT
+    },
+    Rule {
+        id: "container-run-as-non-root",
+        field: "containers[*].securityContext.runAsNonRoot",
+        test: own(|subject, hits| {
             let raw = subject.workload.raw;
             let found = containers(raw)
                 .filter(|(_, container)| may_be_administrator(&container["securityContext"], &raw["securityContext"]));
             hits.extend(found.map(|(path, _)| Hit::at(format!("{path}.securityContext.runAsNonRoot"))));
         }),
-        "containers[*].securityContext.runAsNonRoot",
-        NON_ROOT,
-        NON_ROOT_REMEDY,
-    ),
-    lint(
-        "host-process-user",
+        ..NON_ROOT
+    },
+    Rule {
+        id: "host-process-user",
         // Source: "Create a Windows HostProcess Pod" in kubernetes/website.
-        Judgement(Error, Fails),
-        own(|subject, hits| {
+        verdict: Judgement(Error, Fails),
+        field: "securityContext.windowsOptions.runAsUserName",
+        reason: "a host-process container runs as an account of the node, and this one exists only in containers",
+        remedy: "write NT AUTHORITY\\SYSTEM, NT AUTHORITY\\LocalService, NT AUTHORITY\\NetworkService, or a local \
+                 group of the node",
+        test: own(|subject, hits| {
             let raw = subject.workload.raw;
             let of_pod = &raw["securityContext"]["windowsOptions"];
             let own = containers(raw)
@@ -107,14 +108,15 @@ pub(super) const RULES: &[Rule] = &[
                 }
             }
         }),
-        "securityContext.windowsOptions.runAsUserName",
-        "a host-process container runs as an account of the node, and this one exists only in containers",
-        "write NT AUTHORITY\\SYSTEM, NT AUTHORITY\\LocalService, NT AUTHORITY\\NetworkService, or a local group of the node",
-    ),
-    lint(
-        "huge-pages",
-        Judgement(Error, Fails),
-        Test::Own {
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "huge-pages",
+        verdict: Judgement(Error, Fails),
+        field: "containers[*].resources",
+        reason: "Windows containers have no huge pages",
+        remedy: "remove the hugepages resources",
+        test: Test::Own {
             find: huge_pages,
             cel: Some(|| {
                 "variables.containers.exists(c, \
@@ -123,79 +125,57 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             }),
         },
-        "containers[*].resources",
-        "Windows containers have no huge pages",
-        "remove the hugepages resources",
-    ),
-    lint(
-        "resource-claims",
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "resource-claims",
         // Source: kubernetes/kubernetes#141841.
-        Judgement(Error, Fails),
-        own(|subject, hits| {
+        verdict: Judgement(Error, Fails),
+        field: "resourceClaims",
+        reason: "the kubelet on Windows does not support dynamic resource allocation",
+        remedy: "request the resource of a device plugin instead, such as microsoft.com/directx",
+        test: own(|subject, hits| {
             let claims = get(subject.workload.raw, &["resourceClaims"]).and_then(Value::as_array);
             hits.extend(claims.filter(|claims| !claims.is_empty()).map(|_| Hit::at("resourceClaims")));
         }),
-        "resourceClaims",
-        "the kubelet on Windows does not support dynamic resource allocation",
-        "request the resource of a device plugin instead, such as microsoft.com/directx",
-    ),
-    lint(
-        "memory-limit-missing",
-        Judgement(Info, Note),
-        own(memory_limit),
-        "containers[*].resources.limits.memory",
-        "Windows has no out-of-memory killer: a container that uses more memory than the node has makes the node page to disk",
-        "set resources.limits.memory, equal to the request",
-    ),
-    lint(
-        "empty-dir-memory",
-        Judgement(Warning, Ignored),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "memory-limit-missing",
+        verdict: Judgement(Info, Note),
+        field: "containers[*].resources.limits.memory",
+        reason: "Windows has no out-of-memory killer: a container that uses more memory than the node has makes the \
+                 node page to disk",
+        remedy: "set resources.limits.memory, equal to the request",
+        test: own(memory_limit),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "empty-dir-memory",
+        verdict: Judgement(Warning, Ignored),
+        field: "volumes[*].emptyDir.medium",
+        reason: "Windows has no volumes in memory: the data is on the node's disk",
+        remedy: "remove medium, and keep secrets off the volume",
+        change: FieldChange::Remove,
         // kubernetes/mount-utils mount_windows.go creates a directory for a mount of type "tmpfs".
-        Test::Field(Trigger::OneOf(&["Memory"])),
-        "volumes[*].emptyDir.medium",
-        "Windows has no volumes in memory: the data is on the node's disk",
-        "remove medium, and keep secrets off the volume",
-    )
-    .fixed_by(FieldChange::Remove),
-    lint(
-        "secret-volume",
-        Judgement(Info, Note),
-        Test::Field(Trigger::Present),
-        "volumes[*].secret",
-        "on Windows a Secret in a volume is in clear text on the node's disk",
-        "encrypt the node's disk, and restrict access to the kubelet's directory",
-    ),
-    lint(
-        "secret-volume-mode",
-        Judgement(Warning, Ignored),
-        Test::Field(DEFAULT_MODE),
-        "volumes[*].secret.defaultMode",
-        MODE,
-        MODE_REMEDY,
-    )
-    .fixed_by(FieldChange::Remove),
-    lint(
-        "config-map-volume-mode",
-        Judgement(Warning, Ignored),
-        Test::Field(DEFAULT_MODE),
-        "volumes[*].configMap.defaultMode",
-        MODE,
-        MODE_REMEDY,
-    )
-    .fixed_by(FieldChange::Remove),
-    lint(
-        "projected-volume-mode",
-        Judgement(Warning, Ignored),
-        Test::Field(DEFAULT_MODE),
-        "volumes[*].projected.defaultMode",
-        MODE,
-        MODE_REMEDY,
-    )
-    .fixed_by(FieldChange::Remove),
-    lint(
-        "volume-item-mode",
-        Judgement(Warning, Ignored),
-        Test::Own {
+        test: Test::Field(Trigger::OneOf(&["Memory"])),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "secret-volume",
+        verdict: Judgement(Info, Note),
+        field: "volumes[*].secret",
+        reason: "on Windows a Secret in a volume is in clear text on the node's disk",
+        remedy: "encrypt the node's disk, and restrict access to the kubelet's directory",
+        ..Rule::DEFAULT
+    },
+    Rule { id: "secret-volume-mode", field: "volumes[*].secret.defaultMode", ..MODE },
+    Rule { id: "config-map-volume-mode", field: "volumes[*].configMap.defaultMode", ..MODE },
+    Rule { id: "projected-volume-mode", field: "volumes[*].projected.defaultMode", ..MODE },
+    Rule {
+        id: "volume-item-mode",
+        field: "volumes[*].*.items[*].mode",
+        test: Test::Own {
             find: item_modes,
             cel: Some(|| {
                 "variables.pod.?volumes.orValue([]).exists(v, \
@@ -204,61 +184,47 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             }),
         },
-        "volumes[*].*.items[*].mode",
-        MODE,
-        MODE_REMEDY,
-    )
-    .fixed_by(FieldChange::Remove),
-    lint(
-        "sub-path",
-        Judgement(Info, Note),
-        Test::Field(Trigger::OtherThan("")),
-        "containers[*].volumeMounts[*].subPath",
-        SUB_PATH,
-        SUB_PATH_REMEDY,
-    ),
-    lint(
-        "sub-path-expr",
-        Judgement(Info, Note),
-        Test::Field(Trigger::OtherThan("")),
-        "containers[*].volumeMounts[*].subPathExpr",
-        SUB_PATH,
-        SUB_PATH_REMEDY,
-    ),
-    lint(
-        "mount-propagation",
-        Judgement(Error, Fails),
-        Test::Field(Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
-        "containers[*].volumeMounts[*].mountPropagation",
-        "Windows does not support mount propagation",
-        "remove it",
-    )
-    .fixed_by(FieldChange::Remove),
-    lint(
-        "volume-devices",
-        Judgement(Error, Fails),
-        Test::Field(Trigger::NotEmpty),
-        "containers[*].volumeDevices",
-        "Windows does not support raw block volumes",
-        "mount a volume with a file system",
-    ),
-    lint(
-        "nfs-volume",
-        Judgement(Error, Fails),
-        Test::Field(Trigger::Present),
-        "volumes[*].nfs",
-        "Windows does not support NFS volumes",
-        "use SMB with a CSI driver",
-    ),
-    lint(
-        "termination-message-path",
-        Judgement(Info, Note),
-        Test::Field(Trigger::OtherThan("/dev/termination-log")),
-        "containers[*].terminationMessagePath",
-        "Windows mounts single files only with limits; the default path works because it does not exist there",
-        "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
-    )
-    .fixed_by(FieldChange::MayRemove),
+        ..MODE
+    },
+    Rule { id: "sub-path", field: "containers[*].volumeMounts[*].subPath", ..SUB_PATH },
+    Rule { id: "sub-path-expr", field: "containers[*].volumeMounts[*].subPathExpr", ..SUB_PATH },
+    Rule {
+        id: "mount-propagation",
+        verdict: Judgement(Error, Fails),
+        field: "containers[*].volumeMounts[*].mountPropagation",
+        reason: "Windows does not support mount propagation",
+        remedy: "remove it",
+        change: FieldChange::Remove,
+        test: Test::Field(Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "volume-devices",
+        verdict: Judgement(Error, Fails),
+        field: "containers[*].volumeDevices",
+        reason: "Windows does not support raw block volumes",
+        remedy: "mount a volume with a file system",
+        test: Test::Field(Trigger::NotEmpty),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "nfs-volume",
+        verdict: Judgement(Error, Fails),
+        field: "volumes[*].nfs",
+        reason: "Windows does not support NFS volumes",
+        remedy: "use SMB with a CSI driver",
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "termination-message-path",
+        verdict: Judgement(Info, Note),
+        field: "containers[*].terminationMessagePath",
+        reason: "Windows mounts single files only with limits; the default path works because it does not exist there",
+        remedy: "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
+        change: FieldChange::MayRemove,
+        test: Test::Field(Trigger::OtherThan("/dev/termination-log")),
+        ..Rule::DEFAULT
+    },
 ];
 
 /// Returns true if this security context forbids `ContainerAdministrator`, and neither it nor that of the pod names a user.

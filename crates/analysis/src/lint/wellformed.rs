@@ -14,7 +14,7 @@ use crate::kinds::{WorkloadKind, group_of, is_own};
 use crate::lint::Rule;
 use crate::lint::facts::Facts;
 use crate::lint::objects::{check_object, finding};
-use crate::lint::rule::{Hit, Judgement, Scope, Subject, Test, own, rule};
+use crate::lint::rule::{Hit, Judgement, Scope, Subject, Test, own};
 use crate::remedy::{Edit, Remedy};
 use crate::workload::get;
 
@@ -24,39 +24,42 @@ const DESCRIPTION: usize = 120;
 /// The rule for values of the wrong type.
 pub const FIELD_TYPE: &str = "field-type";
 
-const TYPES: Rule = rule(
-    FIELD_TYPE,
-    Judgement(Error, Rejected),
-    Scope::Any,
-    "containers[*]",
-    "a field has a value of the wrong type",
-    "write a value of the type that the API has: kubectl explain shows it",
-    own(types),
-);
+const TYPES: Rule = Rule {
+    id: FIELD_TYPE,
+    verdict: Judgement(Error, Rejected),
+    scope: Scope::Any,
+    field: "containers[*]",
+    reason: "a field has a value of the wrong type",
+    remedy: "write a value of the type that the API has: kubectl explain shows it",
+    test: own(types),
+    ..Rule::DEFAULT
+};
 
-const REMOVED: Rule = rule(
-    "api-version-removed",
-    Judgement(Error, Rejected),
-    Scope::Any,
-    "apiVersion",
-    "no supported version of Kubernetes serves this version of the API",
-    "write apps/v1, which requires spec.selector, or batch/v1",
-    own(api_version),
-);
+const REMOVED: Rule = Rule {
+    id: "api-version-removed",
+    verdict: Judgement(Error, Rejected),
+    scope: Scope::Any,
+    field: "apiVersion",
+    reason: "no supported version of Kubernetes serves this version of the API",
+    remedy: "write apps/v1, which requires spec.selector, or batch/v1",
+    test: own(api_version),
+    ..Rule::DEFAULT
+};
 
 pub(super) const RULES: &[Rule] = &[REMOVED, TYPES];
 
-pub(super) const TEMPLATES: &[Rule] = &[rule(
-    "pod-template-missing",
-    Judgement(Error, Rejected),
-    Scope::WithoutTemplate,
-    "spec.template",
-    "the object has no pod template, so the API server refuses it",
-    "add the template; for a patch, check the output of kubectl kustomize instead",
-    Test::Object(|object, _, hits| {
+pub(super) const TEMPLATES: &[Rule] = &[Rule {
+    id: "pod-template-missing",
+    verdict: Judgement(Error, Rejected),
+    scope: Scope::WithoutTemplate,
+    field: "spec.template",
+    reason: "the object has no pod template, so the API server refuses it",
+    remedy: "add the template; for a patch, check the output of kubectl kustomize instead",
+    test: Test::Object(|object, _, hits| {
         hits.push(Hit::at(path_of(object)));
     }),
-)];
+    ..Rule::DEFAULT
+}];
 
 /// Returns the findings about an object of a known kind that has no pod spec.
 pub fn check_without_template(object: &Value) -> Vec<Finding> {

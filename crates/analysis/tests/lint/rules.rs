@@ -54,8 +54,9 @@ fn names_are_unique_and_in_kebab_case() {
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     for rule in rules() {
         assert!(rule.id.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{}", rule.id);
-        for text in [rule.reason, rule.remedy] {
-            assert!(!text.ends_with('.') && !text.contains("  ") && !text.contains('|'), "{}: {text}", rule.id);
+        for text in [rule.field, rule.reason, rule.remedy] {
+            let is_plain = !text.is_empty() && !text.ends_with('.') && !text.contains("  ") && !text.contains('|');
+            assert!(is_plain, "{}: {text}", rule.id);
         }
     }
     assert_eq!(rule("host-pid").map(|rule| rule.id), Some("host-pid"));

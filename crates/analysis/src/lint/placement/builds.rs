@@ -10,65 +10,71 @@ use winpool_core::windows::{Build, KernelVersion};
 use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::{Sign, can_run, runs};
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
 use crate::pod::{Container, Target, isolation_with, path_of};
 use crate::remedy::{Edit, Remedy};
 
 pub(in crate::lint) const RULES: &[Rule] = &[
-    rule(
-        "build-malformed",
-        Judgement(Error, Pending),
-        Scope::Any,
-        "nodeSelector",
-        "the value of node.kubernetes.io/windows-build is not a build, so no node has it",
-        "write 10.0.<number>, such as 10.0.20348",
-        own(malformed),
-    ),
-    rule(
-        "build-not-selected",
-        Judgement(Warning, Fails),
-        Scope::AnyWindows,
-        "nodeSelector",
-        "the pod can be scheduled to Windows nodes of several builds, and not all of them run its images",
-        "set nodeSelector node.kubernetes.io/windows-build to the build of its images",
-        own(not_selected),
-    ),
-    rule(
-        "build-without-node",
-        Judgement(Warning, Pending),
-        Scope::Windows,
-        "nodeSelector",
-        "no node has the build that the pod selects",
-        "add such nodes, or move the pod to another build",
-        own(without_node),
-    ),
-    rule(
-        "image-builds-differ",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "containers[*].image",
-        "the containers of a pod run on one node, and no host runs all their images, which are for different builds",
-        "use images of one build",
-        own(images_differ),
-    ),
-    rule(
-        "image-build-mismatch",
-        Judgement(Error, Fails),
-        Scope::AnyWindows,
-        "containers[*].image",
-        "the image does not start on hosts of the build that the pod selects",
-        "use an image of the same build, or another class or selector",
-        own(|subject, hits| mismatches(subject, false, hits)),
-    ),
-    rule(
-        "image-older-than-host",
-        Judgement(Info, Note),
-        Scope::Windows,
-        "containers[*].image",
-        "the image is for an older build than the hosts that the pod selects; they run it if their containerd is 1.7.19 or later",
-        "use an image of the same build, or make sure of the hosts' containerd",
-        own(|subject, hits| mismatches(subject, true, hits)),
-    ),
+    Rule {
+        id: "build-malformed",
+        verdict: Judgement(Error, Pending),
+        scope: Scope::Any,
+        field: "nodeSelector",
+        reason: "the value of node.kubernetes.io/windows-build is not a build, so no node has it",
+        remedy: "write 10.0.<number>, such as 10.0.20348",
+        test: own(malformed),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "build-not-selected",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::AnyWindows,
+        field: "nodeSelector",
+        reason: "the pod can be scheduled to Windows nodes of several builds, and not all of them run its images",
+        remedy: "set nodeSelector node.kubernetes.io/windows-build to the build of its images",
+        test: own(not_selected),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "build-without-node",
+        verdict: Judgement(Warning, Pending),
+        field: "nodeSelector",
+        reason: "no node has the build that the pod selects",
+        remedy: "add such nodes, or move the pod to another build",
+        test: own(without_node),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "image-builds-differ",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::Any,
+        field: "containers[*].image",
+        reason: "the containers of a pod run on one node, and no host runs all their images, which are for different \
+                 builds",
+        remedy: "use images of one build",
+        test: own(images_differ),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "image-build-mismatch",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::AnyWindows,
+        field: "containers[*].image",
+        reason: "the image does not start on hosts of the build that the pod selects",
+        remedy: "use an image of the same build, or another class or selector",
+        test: own(|subject, hits| mismatches(subject, false, hits)),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "image-older-than-host",
+        verdict: Judgement(Info, Note),
+        field: "containers[*].image",
+        reason: "the image is for an older build than the hosts that the pod selects; they run it if their containerd \
+                 is 1.7.19 or later",
+        remedy: "use an image of the same build, or make sure of the hosts' containerd",
+        test: own(|subject, hits| mismatches(subject, true, hits)),
+        ..Rule::DEFAULT
+    },
 ];
 
 fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

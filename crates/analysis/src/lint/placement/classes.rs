@@ -9,73 +9,82 @@ use winpool_core::pod::selects_windows;
 use crate::finding::Consequence::{Fails, Pending, Rejected};
 use crate::finding::Severity::Error;
 use crate::lint::facts::Facts;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
 use crate::pod::ClassExt;
 use crate::remedy::{Edit, Remedy};
 
-/// The rule about a class that does not exist.
 /// What to do about a handler that no node has.
 pub(crate) const CORRECT_HANDLER: &str = "correct the handler of the RuntimeClass, which containerd calls runhcs-wcow-process for Windows, or choose another class";
+/// The rule about a class that does not exist.
 pub(crate) const NOT_FOUND: &str = "class-not-found";
 /// The rule about a class and a selector that want different labels.
 pub(crate) const CONTRADICTS_SELECTOR: &str = "class-contradicts-selector";
 
 pub(in crate::lint) const RULES: &[Rule] = &[
-    rule(
-        "daemon-set-relies-on-class",
-        Judgement(Error, Pending),
-        Scope::Any,
-        "runtimeClassName",
-        "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
-         that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
-        "set the labels of the class in the template's nodeSelector",
-        own(daemon_set),
-    ),
-    rule(
-        NOT_FOUND,
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "runtimeClassName",
-        "there is no RuntimeClass of this name",
-        "name one that exists, or declare it in a WindowsPool's runtimeClasses",
-        own(not_found),
-    ),
-    rule(
-        CONTRADICTS_SELECTOR,
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "nodeSelector",
-        "nodeSelector and the RuntimeClass's scheduling.nodeSelector require different values of the same label",
-        "remove the label from nodeSelector, or choose another class",
-        own(selector),
-    ),
-    rule(
-        "class-contradicts-affinity",
-        Judgement(Error, Pending),
-        Scope::Any,
-        "affinity.nodeAffinity",
-        "no node satisfies both the required node affinity and the RuntimeClass's selector",
-        "remove the label from the affinity, or choose another class",
-        own(affinity),
-    ),
-    rule(
-        "class-of-another-os",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "runtimeClassName",
-        "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
-        "choose another class, or another os.name",
-        own(other_os),
-    ),
-    rule(
-        "runtime-handler-missing",
-        Judgement(Error, Fails),
-        Scope::Windows,
-        "runtimeClassName",
-        "no Windows node that the pod selects has the runtime handler of the RuntimeClass, so no sandbox is created",
-        CORRECT_HANDLER,
-        own(handler),
-    ),
+    Rule {
+        id: "daemon-set-relies-on-class",
+        verdict: Judgement(Error, Pending),
+        scope: Scope::Any,
+        field: "runtimeClassName",
+        reason: "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates \
+                 pods for nodes that the class does not allow, and these pods stay Pending \
+                 (kubernetes/kubernetes#111590)",
+        remedy: "set the labels of the class in the template's nodeSelector",
+        test: own(daemon_set),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: NOT_FOUND,
+        verdict: Judgement(Error, Rejected),
+        scope: Scope::Any,
+        field: "runtimeClassName",
+        reason: "there is no RuntimeClass of this name",
+        remedy: "name one that exists, or declare it in a WindowsPool's runtimeClasses",
+        test: own(not_found),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: CONTRADICTS_SELECTOR,
+        verdict: Judgement(Error, Rejected),
+        scope: Scope::Any,
+        field: "nodeSelector",
+        reason: "nodeSelector and the RuntimeClass's scheduling.nodeSelector require different values of the same \
+                 label",
+        remedy: "remove the label from nodeSelector, or choose another class",
+        test: own(selector),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "class-contradicts-affinity",
+        verdict: Judgement(Error, Pending),
+        scope: Scope::Any,
+        field: "affinity.nodeAffinity",
+        reason: "no node satisfies both the required node affinity and the RuntimeClass's selector",
+        remedy: "remove the label from the affinity, or choose another class",
+        test: own(affinity),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "class-of-another-os",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::Any,
+        field: "runtimeClassName",
+        reason: "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod \
+                 (PodOSNotSupported)",
+        remedy: "choose another class, or another os.name",
+        test: own(other_os),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "runtime-handler-missing",
+        verdict: Judgement(Error, Fails),
+        field: "runtimeClassName",
+        reason: "no Windows node that the pod selects has the runtime handler of the RuntimeClass, so no sandbox is \
+                 created",
+        remedy: CORRECT_HANDLER,
+        test: own(handler),
+        ..Rule::DEFAULT
+    },
 ];
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

@@ -11,7 +11,7 @@ use crate::finding::Consequence::{Fails, Note};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known};
 use crate::lint::placement::builds::image_of;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
 use crate::pod::{Container, Target, isolation_with};
 use crate::remedy::Edit;
 
@@ -20,53 +20,57 @@ use crate::remedy::Edit;
 pub const UNKNOWN_ID: &str = "image-platforms-unknown";
 
 pub(in crate::lint) const RULES: &[Rule] = &[
-    rule(
-        "image-for-another-os",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "containers[*].image",
-        "the registry has no variant of the image for the operating system of the pod",
-        "use an image for this operating system, or select nodes of the other one",
-        own(other_os),
-    ),
-    rule(
-        "image-without-variant",
-        Judgement(Error, Fails),
-        Scope::Windows,
-        "containers[*].image",
-        "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
-         start",
-        "build the image for this Windows, or select nodes that run it",
-        own(|subject, hits| variants(subject, true, hits)),
-    ),
-    rule(
-        "image-variant-for-some-nodes",
-        Judgement(Warning, Fails),
-        Scope::Windows,
-        "containers[*].image",
-        "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
-        "select the nodes that run it, with nodeSelector node.kubernetes.io/windows-build",
-        own(|subject, hits| variants(subject, false, hits)),
-    ),
-    rule(
-        "image-newer-than-node",
-        Judgement(Warning, Fails),
-        Scope::Windows,
-        "containers[*].image",
-        "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
-         0xc0370106",
-        "install the Windows updates on the nodes, or use an older version of the image",
-        own(newer_revision),
-    ),
-    rule(
-        UNKNOWN_ID,
-        Judgement(Info, Note),
-        Scope::Any,
-        "containers[*].image",
-        "the registry does not say which platforms the image supports, so the exit code is 2 unless you ignore this rule",
-        "fix what the message names; until then winpool judges the image by its tag",
-        own(unknown),
-    ),
+    Rule {
+        id: "image-for-another-os",
+        verdict: Judgement(Error, Fails),
+        scope: Scope::Any,
+        field: "containers[*].image",
+        reason: "the registry has no variant of the image for the operating system of the pod",
+        remedy: "use an image for this operating system, or select nodes of the other one",
+        test: own(other_os),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "image-without-variant",
+        verdict: Judgement(Error, Fails),
+        field: "containers[*].image",
+        reason: "the registry has no variant of the image for any Windows node on which the pod may land, so it is not \
+                 pulled or does not start",
+        remedy: "build the image for this Windows, or select nodes that run it",
+        test: own(|subject, hits| variants(subject, true, hits)),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "image-variant-for-some-nodes",
+        verdict: Judgement(Warning, Fails),
+        field: "containers[*].image",
+        reason: "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and \
+                 not for others",
+        remedy: "select the nodes that run it, with nodeSelector node.kubernetes.io/windows-build",
+        test: own(|subject, hits| variants(subject, false, hits)),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "image-newer-than-node",
+        verdict: Judgement(Warning, Fails),
+        field: "containers[*].image",
+        reason: "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to \
+                 start it with 0xc0370106",
+        remedy: "install the Windows updates on the nodes, or use an older version of the image",
+        test: own(newer_revision),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: UNKNOWN_ID,
+        verdict: Judgement(Info, Note),
+        scope: Scope::Any,
+        field: "containers[*].image",
+        reason: "the registry does not say which platforms the image supports, so the exit code is 2 unless you ignore \
+                 this rule",
+        remedy: "fix what the message names; until then winpool judges the image by its tag",
+        test: own(unknown),
+        ..Rule::DEFAULT
+    },
 ];
 
 /// Returns the images whose platforms are known.
