@@ -11,7 +11,7 @@ use winpool_analysis::explain::groups::By;
 use winpool_analysis::explain::images::{Move, moved, other_tags};
 use winpool_analysis::explain::report::{MovableWorkload, UnclearWorkload};
 use winpool_analysis::image::Images;
-use winpool_analysis::kubernetes::{KubernetesSupport, KubernetesVersion};
+use winpool_analysis::kubernetes::KubernetesSupport;
 use winpool_analysis::lint::Facts;
 use winpool_analysis::pod::Target;
 use winpool_analysis::view::{View, Written};
@@ -22,11 +22,11 @@ use winpool_core::windows::builds::Product;
 use winpool_core::words::count;
 
 use crate::Error;
-use crate::commands::options::{AllNamespaces, Grouping};
+use crate::commands::options::{AllNamespaces, Grouping, Version};
 use crate::commands::values;
 use crate::print::located::{About, Located, groups};
 use crate::print::notes::{notes_text, show_unlisted};
-use crate::print::output;
+use crate::print::output::{self, Output};
 use crate::print::text::{BOLD, DIM, GOOD, Text};
 use crate::read::assume::Assume;
 use crate::read::forecast::now;
@@ -55,14 +55,12 @@ pub struct Arguments {
     pub move_to: Option<&'static Product>,
     #[command(flatten)]
     pub origin: Origin,
-    /// Output format; text if not set.
-    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
-    pub format: BlockersFormat,
+    #[command(flatten)]
+    pub output: Output<BlockersFormat>,
     #[command(flatten)]
     pub grouping: Grouping,
-    /// Kubernetes version, such as 1.36; the version of the cluster if not set.
-    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
-    pub kubernetes_version: Option<KubernetesVersion>,
+    #[command(flatten)]
+    pub version: Version,
     #[command(flatten)]
     pub resolve: Resolve,
     #[command(flatten)]
@@ -72,10 +70,9 @@ pub struct Arguments {
 }
 
 /// The output format of blockers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BlockersFormat {
     /// Sentences, for people.
-    #[default]
     Text,
     /// JSON.
     Json,
@@ -119,7 +116,7 @@ impl BlockersReport {
 
 impl Arguments {
     async fn read(&self) -> Result<Seen, Error> {
-        self.origin.workloads(self.kubernetes_version, self.grouping.needs_namespaces()).await
+        self.origin.workloads(self.version.kubernetes_version, self.grouping.needs_namespaces()).await
     }
 }
 
@@ -136,7 +133,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let mut report = report(&view, &facts, &arguments, workloads_are_known);
     report.notes.extend(assumed);
     let print = |format| output::print(format, &report, || text(&report, arguments.grouping.by.as_ref()));
-    match arguments.format {
+    match arguments.output.format {
         BlockersFormat::Text => print(output::Format::Text)?,
         BlockersFormat::Json => print(output::Format::Json)?,
         BlockersFormat::Yaml => print(output::Format::Yaml)?,

@@ -11,19 +11,18 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use winpool_analysis::finding::{Finding, Severity};
-use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::{Facts, UNKNOWN_ID, survey};
 use winpool_analysis::view::{Known, View};
-use winpool_client::kubeconfig::Unusable;
 use winpool_client::terminal::Outcome;
 
 use crate::Error;
-use crate::commands::options::Grouping;
+use crate::commands::options::{Grouping, Namespaces, Version};
 use crate::commands::values;
 use crate::manifests::{Fields, Position};
 use crate::print::located::Located;
+use crate::print::output::{self, Output};
+use crate::print::progress;
 use crate::print::text::Text;
-use crate::print::{output, progress};
 use crate::read::against::Against;
 use crate::read::assume::Assume;
 use crate::read::forecast::now;
@@ -52,12 +51,8 @@ pub use report::CheckReport;
 pub struct Arguments {
     #[command(flatten)]
     pub origin: Origin,
-    /// Namespace; the one of the current context if not set.
-    #[arg(long, short, conflicts_with = "files")]
-    pub namespace: Option<String>,
-    /// Check all namespaces.
-    #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
-    pub all_namespaces: bool,
+    #[command(flatten)]
+    pub namespaces: Namespaces,
     /// Lowest severity to show; if not set, warning in text and info in the other formats.
     #[arg(long, alias = "severity", value_parser = severities(), value_name = "SEVERITY")]
     pub min_severity: Option<Severity>,
@@ -67,12 +62,10 @@ pub struct Arguments {
     /// Rule to skip. Repeat the flag for several rules.
     #[arg(long, value_name = "RULE", value_parser = values::known_rules(), hide_possible_values = true)]
     pub ignore: Vec<String>,
-    /// Kubernetes version, such as 1.36; the version of the cluster, or the newest one, if not set.
-    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
-    pub kubernetes_version: Option<KubernetesVersion>,
-    /// Output format; text if not set.
-    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
-    pub format: CheckFormat,
+    #[command(flatten)]
+    pub version: Version,
+    #[command(flatten)]
+    pub output: Output<CheckFormat>,
     #[command(flatten)]
     pub grouping: Grouping,
     #[command(flatten)]
@@ -84,10 +77,9 @@ pub struct Arguments {
 }
 
 /// The output format of findings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CheckFormat {
     /// Tables and sentences, for people.
-    #[default]
     Text,
     /// JSON.
     Json,
@@ -104,7 +96,7 @@ impl Arguments {
     fn shows(&self, finding: &Finding) -> bool {
         match self.min_severity {
             Some(lowest) => finding.severity >= lowest,
-            None if self.format == CheckFormat::Text => {
+            None if self.output.format == CheckFormat::Text => {
                 finding.severity > Severity::Info || self.fail_on == Severity::Info || finding.rule == UNKNOWN_ID
             }
             None => true,
@@ -133,7 +125,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let report = progress::during("checking workloads", || report(&view, &facts, &arguments, assumed));
     gaps.in_registries = report.has_unknown_images;
     let print = |format| output::print(format, &report, || text::text(&report, arguments.grouping.by.as_ref()));
-    match arguments.format {
+    match arguments.output.format {
         CheckFormat::Text => print(output::Format::Text)?,
         CheckFormat::Json => print(output::Format::Json)?,
         CheckFormat::Yaml => print(output::Format::Yaml)?,
@@ -170,13 +162,11 @@ fn row(located: &Located<Finding>) -> Vec<String> {
 /// Reads manifests, a namespace or the cluster, and prints notes about what cannot be read.
 async fn read(arguments: &Arguments) -> Result<Seen, Error> {
     let mut seen = if arguments.origin.files.is_empty() {
-        let config = arguments.origin.connection.config().await?;
-        let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = live::connect(config).map_err(Unusable::from)?;
-        let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
+        let client = live::client(&arguments.origin.connection).await?;
+        let namespace = arguments.namespaces.of(&client);
         let scope = RulesScope {
             namespace,
-            version: arguments.kubernetes_version,
+            version: arguments.version.kubernetes_version,
             has_objects: true,
             has_namespaces: arguments.grouping.needs_namespaces(),
         };
@@ -186,7 +176,7 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
         }
         seen
     } else {
-        Seen::rules_in(&arguments.origin.files, arguments.kubernetes_version)?
+        Seen::rules_in(&arguments.origin.files, arguments.version.kubernetes_version)?
     };
     seen.note_invalid_pools();
     Ok(seen)
@@ -240,7 +230,7 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
         }
     };
     let is_of_manifests = !arguments.origin.files.is_empty() && arguments.against.against.is_none();
-    let has_nodes = arguments.all_namespaces || is_of_manifests;
+    let has_nodes = arguments.namespaces.all_namespaces || is_of_manifests;
     let open = is_of_manifests.then(|| facts.with_open_nodes());
     let number = survey(view, facts, open.as_ref(), has_nodes, &mut add);
     report.workloads = number;

@@ -10,15 +10,14 @@ use winpool_analysis::explain::upgrade::upgrade;
 use winpool_analysis::fix::{ByHand, Choice, Fix, Fixes, Moves, fixes};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
-use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::Facts;
 use winpool_analysis::view::{Position, View, Written};
-use winpool_client::kubeconfig::Unusable;
 use winpool_client::terminal::{Outcome, escape_lines};
 use winpool_core::api::ObjectReference;
 use winpool_core::windows::builds::Product;
 
 use crate::Error;
+use crate::commands::options::{Namespaces, Version};
 use crate::commands::{values, why};
 use crate::print::output::OutputError;
 use crate::print::progress;
@@ -56,12 +55,8 @@ pub struct Arguments {
     pub object: Vec<String>,
     #[command(flatten)]
     pub origin: Origin,
-    /// Namespace; the one of the current context if not set.
-    #[arg(long, short, conflicts_with = "files")]
-    pub namespace: Option<String>,
-    /// Fix all namespaces.
-    #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
-    pub all_namespaces: bool,
+    #[command(flatten)]
+    pub namespaces: Namespaces,
     /// Rule whose findings to fix; all if not set. Repeat the flag for several rules.
     #[arg(long, value_name = "RULE", value_parser = values::known_rules(), hide_possible_values = true)]
     pub only: Vec<String>,
@@ -78,9 +73,8 @@ pub struct Arguments {
     /// Version to move to.
     #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true, requires = "retire")]
     pub move_to: Option<&'static Product>,
-    /// Kubernetes version, such as 1.36; the version of the cluster, or the newest one, if not set.
-    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
-    pub kubernetes_version: Option<KubernetesVersion>,
+    #[command(flatten)]
+    pub version: Version,
     #[command(flatten)]
     pub resolve: Resolve,
     #[command(flatten)]
@@ -107,7 +101,7 @@ impl Arguments {
             moves.away_from(retired, target, view, facts);
         }
         if self.assume.is_wanted() {
-            let (files, version) = (&self.origin.files, self.kubernetes_version);
+            let (files, version) = (&self.origin.files, self.version.kubernetes_version);
             let mut seen = if files.is_empty() {
                 view::everything(&live::client(&self.origin.connection).await?, version, false).await?
             } else {
@@ -122,12 +116,10 @@ impl Arguments {
     }
 
     async fn read(&self, stream: &[u8]) -> Result<Seen, Error> {
-        let version = self.kubernetes_version;
+        let version = self.version.kubernetes_version;
         let mut seen = if self.origin.files.is_empty() {
-            let config = self.origin.connection.config().await?;
-            let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-            let client = live::connect(config).map_err(Unusable::from)?;
-            let namespace = (!self.all_namespaces).then_some(namespace.as_str());
+            let client = live::client(&self.origin.connection).await?;
+            let namespace = self.namespaces.of(&client);
             view::rules(&client, RulesScope { namespace, version, ..RulesScope::default() }).await?
         } else {
             Seen::fixes_in(&self.origin.files, stream, version)?

@@ -1,8 +1,11 @@
 //! Options that several commands have.
 
+use kube::Client;
 use winpool_analysis::explain::groups::{By, Groups};
+use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::view::View;
 
+use crate::commands::values;
 use crate::print::output::Output;
 use crate::read::origin::Origin;
 
@@ -12,6 +15,41 @@ pub struct AllNamespaces {
     /// All namespaces, as without this flag.
     #[arg(long, short = 'A', hide = true)]
     pub all_namespaces: bool,
+}
+
+/// The flag of kubectl that names a namespace.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Namespace {
+    /// Namespace; the one of the current context if not set.
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+}
+
+/// The flags of commands that read a namespace of the cluster or all of them. Manifests are read as a whole.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(mut_arg("namespace", |flag| flag.conflicts_with("files")))]
+pub struct Namespaces {
+    #[command(flatten)]
+    pub one: Namespace,
+    /// All namespaces.
+    #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
+    pub all_namespaces: bool,
+}
+
+impl Namespaces {
+    /// Returns the namespace to read, or `None` for all.
+    pub fn of<'a>(&'a self, client: &'a Client) -> Option<&'a str> {
+        let named = self.one.namespace.as_deref();
+        (!self.all_namespaces).then(|| named.unwrap_or(client.default_namespace()))
+    }
+}
+
+/// The flag of commands whose answer depends on the version of Kubernetes.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Version {
+    /// Kubernetes version, such as 1.36; the version of the cluster if not set. If that is unknown, all rules apply.
+    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
+    pub kubernetes_version: Option<KubernetesVersion>,
 }
 
 /// The options that select input and output format.

@@ -10,7 +10,6 @@ use winpool_analysis::explain::installation::Installation;
 use winpool_analysis::explain::report::{
     Earlier, Fleet, GroupNumbers, Lack, Report, ReportInputs, fleet_html, html, report,
 };
-use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::view::View;
 use winpool_client::kubeconfig::Connection;
 use winpool_client::terminal::Outcome;
@@ -18,7 +17,7 @@ use winpool_core::plan::Now;
 use winpool_core::windows::builds::Product;
 
 use crate::Error;
-use crate::commands::options::{AllNamespaces, Grouping};
+use crate::commands::options::{AllNamespaces, Grouping, Version};
 use crate::commands::values;
 use crate::print::output::{self, OutputError, emit};
 use crate::print::progress;
@@ -70,9 +69,8 @@ pub struct Arguments {
     /// Version to move to, such as 2025; for each version the next release with long-term support if not set.
     #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true)]
     pub move_to: Option<&'static Product>,
-    /// Kubernetes version, such as 1.36; the version of the cluster if not set.
-    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
-    pub kubernetes_version: Option<KubernetesVersion>,
+    #[command(flatten)]
+    pub version: Version,
     #[command(flatten)]
     pub resolve: Resolve,
     #[command(flatten)]
@@ -218,14 +216,15 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
     let mut seen = if arguments.origin.files.is_empty() {
         let client = live::client(&arguments.origin.connection).await?;
         let mut seen =
-            view::everything(&client, arguments.kubernetes_version, arguments.grouping.needs_namespaces()).await?;
+            view::everything(&client, arguments.version.kubernetes_version, arguments.grouping.needs_namespaces())
+                .await?;
         let mut missing = Lacks::default();
         besides.installation = installation::read(&client, &mut missing).await?;
         besides.lacks.extend(missing.notes.drain(..).map(|why| Lack::installation(&why)));
         seen.gaps.add(missing.gaps);
         seen
     } else {
-        Seen::everything_in(&arguments.origin.files, arguments.kubernetes_version)?
+        Seen::everything_in(&arguments.origin.files, arguments.version.kubernetes_version)?
     };
     if seen.gaps.in_manifests {
         besides.lacks.push(Lack::manifests());

@@ -13,7 +13,7 @@ use winpool_analysis::kinds::WorkloadKind;
 use winpool_client::terminal::Outcome;
 
 use crate::Error;
-use crate::commands::options::Common;
+use crate::commands::options::{Common, Namespace};
 use crate::print::{output, progress};
 use crate::read::against::Against;
 use crate::read::assume::Assume;
@@ -58,9 +58,8 @@ pub struct Arguments {
     /// jobs of Kubeflow, such as pytorchjob.
     #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     pub object: Vec<String>,
-    /// Namespace; the one of the current context if not set.
-    #[arg(long, short)]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub namespace: Namespace,
     /// Path of the pod template, for a workload with several: spec.headGroupSpec.template.
     #[arg(long, value_name = "PATH")]
     pub template: Option<String>,
@@ -130,7 +129,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Arguments { object, namespace, template, common, resolve, assume, against, wait } = arguments;
     let (format, mut is_known) = (common.output.format, true);
     let question = pod::Question {
-        namespace: namespace.as_deref(),
+        namespace: namespace.namespace.as_deref(),
         common: &common,
         assume: &assume,
         against: &against,

@@ -28,10 +28,10 @@ pub enum Format {
 
 /// The flag of commands that print for people or programs.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub struct Output {
+pub struct Output<F: ValueEnum + Send + Sync + 'static = Format> {
     /// Output format; text if not set.
-    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
-    pub format: Format,
+    #[arg(long = "output", short = 'o', value_enum, default_value = "text", hide_default_value = true)]
+    pub format: F,
 }
 
 /// An error while printing.
