@@ -45,6 +45,7 @@ fn printer_columns() {
         "Nodes integer 0",
         "Converged integer 0",
         "Taints string 0",
+        "Problem string 0",
         "Mode string 0",
         "Age date 0",
         "Reason string 1",
