@@ -173,8 +173,9 @@ pub async fn clean_up(
     }
     if let Some(seized) = seized {
         let wait = if arguments.uninstalling && left.is_empty() { UNINSTALLED } else { SEIZED };
-        // If that fails, the Lease expires, or is deleted with its namespace.
-        let _ = seized.release(had_leader.then_some(wait)).await;
+        // While it is uninstalled, an operator may run although none leads. If this fails, the Lease expires, or is deleted with
+        // its namespace.
+        let _ = seized.release((had_leader || arguments.uninstalling).then_some(wait)).await;
     }
     if !left.is_empty() {
         return Err(CleanupError::Left { objects: left, namespace });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -330,4 +331,22 @@ async fn cleanup_fails_if_an_operator_restores_everything() {
         operator.stop().await;
         assert_eq!(harness.account.held().await, INSTALLATION, "an operator that goes on cleans up when it is removed");
     }
+}
+
+/// While Helm deletes it, a replica may see that another one has just released the Lease.
+#[tokio::test]
+async fn an_uninstall_keeps_a_lease_without_holder_from_the_operator_that_is_deleted_next() {
+    let harness = Harness::new().await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
+    let operator = Operator::elected(&harness.server, "operator");
+    harness.apply_until_ready(json!({})).await;
+    operator.stop().await;
+    let leases: Api<Lease> = Api::default_namespaced(harness.client.clone());
+    let holder = async || leases.get("winpool").await.unwrap().spec.unwrap().holder_identity;
+    assert_eq!(holder().await, None, "it was released");
+    let arguments = Arguments { uninstalling: true, ..arguments() };
+    let config = harness.server.config_as("winpool", &["system:masters"]).unwrap();
+    let outcome = Box::pin(clean_up(config, &arguments, &mut Vec::new(), || Ok(true))).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done);
+    assert!(holder().await.is_some(), "no operator leads in the next minute");
 }
