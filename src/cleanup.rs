@@ -173,8 +173,8 @@ pub async fn clean_up(
     }
     if let Some(seized) = seized {
         let wait = if arguments.uninstalling && left.is_empty() { UNINSTALLED } else { SEIZED };
-        // While it is uninstalled, an operator may run although none leads. If this fails, the Lease expires, or is deleted with
-        // its namespace.
+        // During an uninstall, a replica may still run although none leads. If the write fails, the Lease expires, or is deleted
+        // with its namespace.
         let _ = seized.release((had_leader || arguments.uninstalling).then_some(wait)).await;
     }
     if !left.is_empty() {

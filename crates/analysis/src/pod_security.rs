@@ -18,55 +18,33 @@ const VERSION: &str = "pod-security.kubernetes.io/enforce-version";
 
 /// What a namespace enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PodSecurity {
+pub struct PodSecurity {
     /// False for `baseline`.
     is_restricted: bool,
-    /// The minor version of the checks; `None` for that of the API server.
-    minor: Option<u32>,
+    /// The minor version of the checks.
+    minor: u32,
 }
 
 impl PodSecurity {
-    /// Reads the labels of a namespace. `None` if it enforces nothing, as far as they say: an API server may have other defaults.
-    fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
+    /// Reads the labels of a namespace. `None` if it enforces nothing, as far as they say: an API server may have other defaults. The
+    /// API server has no newer checks than those of its own version, and uses these if the namespace names no version.
+    pub fn of(labels: &BTreeMap<String, String>, server: Option<KubernetesVersion>) -> Option<Self> {
         let is_restricted = match labels.get(ENFORCE)?.as_str() {
             "restricted" => true,
             "baseline" => false,
             _ => return None,
         };
         let minor = labels.get(VERSION).and_then(|version| version.strip_prefix("v1.")?.parse().ok());
-        Some(Self { is_restricted, minor })
-    }
-
-    /// Returns why the API server refuses these pods, if it does.
-    fn refuses(self, pod: &Violations, server: Option<KubernetesVersion>) -> Option<Vec<&'static str>> {
         let newest = server.map_or(NEWEST, |version| version.minor);
-        let minor = self.minor.unwrap_or(newest).min(newest);
-        let counts =
-            |found: &&Violation| found.levels[usize::from(self.is_restricted)] && found.minors.contains(&minor);
+        Some(Self { is_restricted, minor: minor.unwrap_or(newest).min(newest) })
+    }
+
+    /// Returns why the API server refuses these pods in the namespace, if it does.
+    pub fn refuses(self, namespace: &str, pod: &Violations) -> Option<Forbidden> {
+        let Self { is_restricted, minor } = self;
+        let counts = |found: &&Violation| found.levels[usize::from(is_restricted)] && found.minors.contains(&minor);
         let reasons: Vec<_> = pod.0.iter().filter(counts).map(|found| found.reason).collect();
-        (!reasons.is_empty()).then_some(reasons)
-    }
-}
-
-/// What namespaces enforce, as far as their labels are known.
-#[derive(Clone, Debug, Default)]
-pub struct Enforced {
-    levels: BTreeMap<String, PodSecurity>,
-    server: Option<KubernetesVersion>,
-}
-
-impl Enforced {
-    /// Reads the labels of namespaces, by their names.
-    pub fn of(labels: &BTreeMap<String, BTreeMap<String, String>>, server: Option<KubernetesVersion>) -> Self {
-        let levels = labels.iter().filter_map(|(name, labels)| Some((name.clone(), PodSecurity::of(labels)?)));
-        Self { levels: levels.collect(), server }
-    }
-
-    /// Returns why the API server refuses these pods in this namespace, if it does.
-    pub fn refuses(&self, namespace: &str, pod: &Violations) -> Option<Forbidden> {
-        let enforced = self.levels.get(namespace)?;
-        let reasons = enforced.refuses(pod, self.server)?;
-        Some(Forbidden { namespace: namespace.to_owned(), is_restricted: enforced.is_restricted, reasons })
+        (!reasons.is_empty()).then(|| Forbidden { namespace: namespace.to_owned(), is_restricted, reasons })
     }
 }
 
@@ -91,10 +69,13 @@ impl fmt::Display for Forbidden {
 }
 
 impl Forbidden {
-    /// Returns what to do if the pod needs what the level forbids.
-    pub fn remedy(&self) -> Option<String> {
-        let is_needed = self.reasons.contains(&HOST_PROCESS);
-        is_needed.then(|| format!("set the label {ENFORCE}: privileged on the namespace, which HostProcess pods need"))
+    /// Returns what to do.
+    pub fn remedy(&self) -> String {
+        if self.reasons.contains(&HOST_PROCESS) {
+            format!("set the label {ENFORCE}: privileged on the namespace, which HostProcess pods need")
+        } else {
+            CHANGE_FIELDS.to_owned()
+        }
     }
 }
 
@@ -121,7 +102,7 @@ impl Violations {
             let minors = match (in_minor(0), in_minor(NEWEST)) {
                 (false, false) => return None,
                 (true, true) => 0..u32::MAX,
-                // A check has changed once at most, to be stricter or to allow more.
+                // A check has changed at most once: it became stricter, or it allows more.
                 (true, false) => 0..CHANGED.into_iter().find(|minor| !in_minor(*minor))?,
                 (false, true) => CHANGED.into_iter().find(|minor| in_minor(*minor))?..u32::MAX,
             };
@@ -136,6 +117,10 @@ const CHANGED: [u32; 8] = [25, 27, 29, 31, 32, 34, 35, 37];
 const NEWEST: u32 = u32::MAX - 1;
 
 const HOST_PROCESS: &str = "hostProcess";
+
+/// What to do about fields that the level forbids.
+pub(crate) const CHANGE_FIELDS: &str = "change these fields, or let the namespace enforce another level, with its label \
+                                        pod-security.kubernetes.io/enforce";
 
 /// A pod, and the version of the checks.
 struct Pod<'a> {

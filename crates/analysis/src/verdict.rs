@@ -54,7 +54,7 @@ impl PlacedBy {
 /// Where new pods run.
 pub struct Verdict<'a> {
     pub pod: AdmittedPod<'a>,
-    /// Why the API server or Kueue lets none through. What follows is as if it did.
+    /// Why the API server or Kueue lets none through. The other fields assume that it does.
     pub refused: Option<Refused>,
     /// What happens on each node of the cluster.
     pub nodes: Vec<OnNode>,

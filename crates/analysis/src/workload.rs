@@ -11,7 +11,6 @@ use winpool_core::pod as operator;
 
 use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::{Pod, PodSpec};
-use crate::pod_security::Violations;
 use crate::view::QUEUE;
 
 /// The namespace of objects in manifests that name none, unless the user names it.
@@ -194,7 +193,7 @@ impl<'a> WorkloadManifest<'a> {
     }
 }
 
-/// A new pod of the workload.
+/// A new pod of the workload, without what PodSecurity reads.
 impl From<&WorkloadManifest<'_>> for Pod {
     fn from(workload: &WorkloadManifest<'_>) -> Self {
         let operator = operator::Pod {
@@ -204,8 +203,7 @@ impl From<&WorkloadManifest<'_>> for Pod {
             is_ignored: is_ignored(workload.metadata),
             ..operator::Pod::default()
         };
-        let violations = Violations::of(workload.raw, workload.metadata);
-        Self { operator, spec: workload.pod.clone(), violations, ..Self::default() }
+        Self { operator, spec: workload.pod.clone(), ..Self::default() }
     }
 }
 

@@ -434,7 +434,7 @@ fn on_the_day_of_an_upgrade_node_and_class_say_what_the_status_knows() {
         (
             "node/win-2",
             [
-                "status.nodeInfo.kernelVersion is \"banana\", which is no version of Windows",
+                "status.nodeInfo.kernelVersion is \"banana\", which is not a Windows version",
                 "10.0.26100. Check the kubelet",
             ],
         ),

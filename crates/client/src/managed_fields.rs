@@ -1,5 +1,5 @@
-//! Hides what kube's types do not decode of an object, because its writers may choose it: managed fields that are deeper than 128
-//! levels, to which `serde_json` reads a value, and times of the last two days of the year 9999.
+//! Hides the parts of an object that kube's types cannot decode, and that anyone who writes the object can choose: managed fields with
+//! more than 128 levels, the limit of `serde_json` for a value, and times of the last two days of the year 9999.
 
 use http::Request;
 use http_body::Frame;
@@ -10,12 +10,13 @@ use kube::client::Body;
 use crate::client::{Bytes, through};
 use crate::request_info::RequestInfo;
 
-/// Each with what replaces its last byte. None occurs in the text of a string, where each quotation mark follows a backslash. The
-/// second one is the begin of `time`, `acquireTime` and `renewTime`; such a time is read as one of ten days before.
+/// Each text with what replaces its last byte. None of them occurs inside a string, where a backslash stands before each quotation
+/// mark. The second one is the end of `time`, `acquireTime` or `renewTime` and the start of its value, which is read as a time ten days
+/// earlier.
 const REPLACED: [(&[u8], &[u8]); 2] = [(br#""fieldsV1":{"#, br#"{},"hidden":{"#), (br#"ime":"9999-12-3"#, br"2")];
 
-/// Returns a client whose answers have none of them. Lists of nodes and pods have types of their own, which skip these fields or
-/// read times as text.
+/// Returns a client whose answers have no such parts. Lists of nodes and pods stay as they are: their own types skip managed fields
+/// and read times as text.
 pub fn hidden(client: &Client) -> Client {
     through(client, |client, request: Request<Body>| async move {
         let RequestInfo { verb, resource } = RequestInfo::of(request.method(), request.uri());

@@ -190,7 +190,7 @@ fn build_reasons(node: &NodeFields) -> Vec<String> {
             if node.kernel_version.as_ref().is_some_and(|known| known.version.is_none()) =>
         {
             vec![format!(
-                "status.nodeInfo.kernelVersion is {reported:?}, which is no version of Windows: winpool relies on its label {}, \
+                "status.nodeInfo.kernelVersion is {reported:?}, which is not a Windows version: winpool uses the build of its label {}, \
                  {build}. Check the kubelet",
                 names::WINDOWS_BUILD
             )]

@@ -5,12 +5,13 @@ use crate::finding::Severity::{Error, Info};
 use crate::lint::Rule;
 use crate::lint::rule::{Hit, Judgement, Scope, Subject, own};
 use crate::pod::Target;
-use crate::pod_security::Violations;
-use crate::remedy::Remedy;
+use crate::pod_security::{CHANGE_FIELDS, Forbidden, Violations};
 use crate::view::Queued;
 
 pub(crate) const NAMESPACE_CONFLICT: &str = "namespace-selector-conflict";
 pub(crate) const FORBIDDEN: &str = "pod-security-refused";
+/// What to do about a queue without a flavor for the pods.
+pub(crate) const OTHER_QUEUE: &str = "tolerate its taints in the template, or name another queue";
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -30,8 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         scope: Scope::Any,
         field: "securityContext",
         reason: "the PodSecurity level that the namespace enforces forbids the pod",
-        remedy: "change these fields, or let the namespace enforce another level, with its label \
-                 pod-security.kubernetes.io/enforce",
+        remedy: CHANGE_FIELDS,
         test: own(pod_security),
         ..Rule::DEFAULT
     },
@@ -41,11 +41,10 @@ pub(super) const RULES: &[Rule] = &[
         scope: Scope::Any,
         field: "tolerations",
         reason: "Kueue never starts the pods: no ResourceFlavor of their queue fits",
-        remedy: "tolerate its taints in the template, or name another queue",
+        remedy: OTHER_QUEUE,
         test: own(|subject, hits| {
-            if let Some(Queued::Never(why)) = &subject.added.queued {
-                hits.push(Hit::at("tolerations").saying(format!("Kueue never starts the pods: {why}")));
-            }
+            let never = subject.added.queued.as_ref().and_then(Queued::never);
+            hits.extend(never.map(|never| Hit::at("tolerations").saying(never)));
         }),
         ..Rule::DEFAULT
     },
@@ -74,10 +73,10 @@ fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn pod_security(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let violations = Violations::of(subject.workload.raw, subject.workload.metadata);
-    let forbidden = subject.facts.admission.forbids(subject.workload.namespace, &violations);
-    hits.extend(forbidden.map(|forbidden| {
-        let hit = Hit::at("securityContext").saying(forbidden.to_string());
-        Hit { remedy: forbidden.remedy().map(Remedy::advice), ..hit }
-    }));
+    let workload = subject.workload;
+    let Some(level) = subject.facts.admission.level_of(workload.namespace) else { return };
+    let forbidden = level.refuses(workload.namespace, &Violations::of(workload.raw, workload.metadata));
+    let hit =
+        |forbidden: Forbidden| Hit::at("securityContext").saying(forbidden.to_string()).remedied_by(forbidden.remedy());
+    hits.extend(forbidden.map(hit));
 }

@@ -33,7 +33,7 @@ mod survey;
 mod unsupported;
 pub mod wellformed;
 
-pub(crate) use admission::{FORBIDDEN, NAMESPACE_CONFLICT};
+pub(crate) use admission::{FORBIDDEN, NAMESPACE_CONFLICT, OTHER_QUEUE};
 pub use facts::Facts;
 pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, CORRECT_HANDLER, NOT_FOUND};
 pub use placement::classes::{before_naming, to_create};

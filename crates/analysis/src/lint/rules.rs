@@ -60,6 +60,9 @@ pub fn check_tolerations(workload: &WorkloadManifest<'_>, facts: &Facts) -> Opti
 /// The rule about a `DaemonSet` that holds a taint.
 pub(super) const HOLDS_TAINTS: &str = "daemon-set-toleration-missing";
 
+/// The rule about pods for Linux that Windows nodes take.
+const LANDING: &str = "linux-may-land-on-windows";
+
 /// The rule about pods that wait because Windows nodes count as nodes without pods.
 const SPREAD: &str = "spread-over-windows-nodes";
 
@@ -70,7 +73,7 @@ fn is_about_taints(rule: &str) -> bool {
 
 /// Returns the finding that the pods of a Linux workload can be scheduled to Windows nodes.
 pub fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
-    check_by(rule("linux-may-land-on-windows").into_iter(), workload, facts).into_iter().next()
+    check_by(rule(LANDING).into_iter(), workload, facts).into_iter().next()
 }
 
 /// Returns the findings about a workload, and what happens to it in other clusters, whose Windows nodes are `open`.
@@ -82,10 +85,9 @@ pub fn check_everywhere(workload: &WorkloadManifest<'_>, facts: &Facts, open: Op
 
 /// Returns the finding that the workload can land on Windows nodes in other clusters, unless it is found for this one.
 pub(super) fn elsewhere(workload: &WorkloadManifest<'_>, found: &[Finding], open: Option<&Facts>) -> Option<Finding> {
-    let landing = check_landing(workload, open?)?;
-    let is_new = found.iter().all(|finding| finding.rule != landing.rule);
+    let open = open.filter(|_| found.iter().all(|finding| finding.rule != LANDING))?;
     let message = "in a cluster that does not taint its Windows nodes, nothing keeps the pod off them".to_owned();
-    is_new.then_some(Finding { message, ..landing })
+    check_landing(workload, open).map(|landing| Finding { message, ..landing })
 }
 
 /// Returns the errors of a workload that do not show when its pods are compared with nodes: the reasons for which the API server

@@ -29,12 +29,12 @@ pub fn survey(
         number += 1;
         let (found, target) = (check(workload, facts), Target::of(facts.guess_of(workload)));
         holds |= target == Target::Windows && found.iter().any(|finding| finding.rule == HOLDS_TAINTS);
-        let while_held = held.as_ref().filter(|_| target == Target::Unknown);
-        let while_held = while_held.and_then(|held| check_landing(workload, held));
+        let is_unknown = target == Target::Unknown;
+        let while_held = held.as_ref().filter(|_| is_unknown).and_then(|held| check_landing(workload, held));
         let while_held = while_held.filter(|landing| !found.contains(landing));
         // The cluster in question is safe.
         let as_note = |landing| Finding { severity: Severity::Info, consequence: Consequence::Note, ..landing };
-        let elsewhere = elsewhere(workload, &found, open).map(as_note);
+        let elsewhere = elsewhere(workload, &found, open.filter(|_| is_unknown)).map(as_note);
         if while_held.is_some() || elsewhere.is_some() {
             landing.push((source.cloned(), while_held, elsewhere));
         }

@@ -120,8 +120,11 @@ impl Pod {
     /// # Errors
     /// Fails if a field has the wrong type.
     pub fn of_manifest(object: &Value) -> Result<Self, serde_json::Error> {
-        let pod = Self::deserialize(object)?;
-        Ok(Self { violations: Violations::of(&object["spec"], &object["metadata"]), ..pod })
+        let mut pod = Self::deserialize(object)?;
+        if !pod.is_bound {
+            pod.violations = Violations::of(&object["spec"], &object["metadata"]);
+        }
+        Ok(pod)
     }
 
     /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller.

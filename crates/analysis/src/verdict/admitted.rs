@@ -15,7 +15,7 @@ use crate::workload::or_default;
 use super::kubelet::kubelet_refuses;
 use super::{Cluster, History, OnNode, PlacedBy, Subject};
 
-/// The reason why there are no new pods for the scheduler.
+/// The reason why no new pod reaches the scheduler.
 pub enum Refused {
     /// No RuntimeClass has this name.
     NoClass(String),
@@ -25,7 +25,7 @@ pub enum Refused {
     Namespace { name: String, key: String, value: String },
     /// The PodSecurity level of its namespace forbids it.
     PodSecurity(Forbidden),
-    /// The API server does not refuse it, and Kueue never starts it, for these reasons.
+    /// The API server accepts it, and Kueue never starts it. The text has the reasons.
     Queue(String),
 }
 
@@ -107,13 +107,10 @@ impl<'a> AdmittedPod<'a> {
         };
         let refused = by_namespace.or_else(|| missing.map(Refused::NoClass));
         let refused = refused.or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
-        let forbidden = || cluster.admission.forbids(namespace, &pod.violations).filter(|_| !pod.is_bound);
-        let refused = refused.or_else(|| forbidden().map(Refused::PodSecurity));
-        let never = || match added.as_ref()?.queued.as_ref()? {
-            Queued::Never(why) => Some(Refused::Queue(why.clone())),
-            _ => None,
-        };
-        let refused = refused.or_else(never);
+        let level = cluster.admission.level_of(namespace).filter(|_| !pod.is_bound);
+        let forbidden = || Some(Refused::PodSecurity(level?.refuses(namespace, &pod.violations)?));
+        let never = || Some(Refused::Queue(added.as_ref()?.queued.as_ref()?.never()?));
+        let refused = refused.or_else(forbidden).or_else(never);
         let (of_namespace, queued) = added.map_or((None, None), |added| (added.selector, added.queued));
         let admitted = Self {
             pod,

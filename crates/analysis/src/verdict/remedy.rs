@@ -8,7 +8,7 @@ use winpool_core::pod::{Class, System, selects_windows};
 use winpool_core::words::joined;
 
 use crate::image::known::name_of;
-use crate::lint::CORRECT_HANDLER;
+use crate::lint::{CORRECT_HANDLER, OTHER_QUEUE};
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Guess, similar_class};
 use crate::remedy::{Edit, Rank, Remedy};
@@ -216,16 +216,8 @@ impl<'a> AdmittedPod<'a> {
                 "namespace {name} selects {key}={value}, and the pod another value, so the API server refuses new pods of it: \
                  select the same, or use a namespace that selects no nodes"
             )),
-            Refused::PodSecurity(forbidden) => {
-                let remedy = forbidden.remedy();
-                Remedy::advice(format!(
-                    "{forbidden}: {}",
-                    remedy.as_deref().unwrap_or("change these fields, or let the namespace enforce another level")
-                ))
-            }
-            Refused::Queue(why) => Remedy::advice(format!(
-                "Kueue never starts the pods: {why}: tolerate its taints in the template, or name another queue"
-            )),
+            Refused::PodSecurity(forbidden) => Remedy::advice(format!("{forbidden}: {}", forbidden.remedy())),
+            Refused::Queue(why) => Remedy::advice(format!("{why}: {OTHER_QUEUE}")),
             Refused::NoClass(name) => {
                 let why = format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: ");
                 let settled = cluster.settled();

@@ -12,7 +12,7 @@ use winpool_core::pod::tolerate;
 use winpool_core::words::joined;
 
 use crate::pod::PodSpec;
-use crate::pod_security::{Enforced, Forbidden, Violations};
+use crate::pod_security::PodSecurity;
 
 use super::{NODE_SELECTORS, Related, View};
 
@@ -20,7 +20,7 @@ use super::{NODE_SELECTORS, Related, View};
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     selectors: BTreeMap<String, BTreeMap<String, String>>,
-    enforced: Enforced,
+    levels: BTreeMap<String, PodSecurity>,
     related: Arc<Related>,
 }
 
@@ -47,6 +47,11 @@ pub enum Queued {
 }
 
 impl Queued {
+    /// Returns that Kueue never starts the pods, with the reasons, if so.
+    pub fn never(&self) -> Option<String> {
+        if let Self::Never(why) = self { Some(format!("Kueue never starts the pods: {why}")) } else { None }
+    }
+
     /// Returns why it is not known with which flavor Kueue starts the pods, if so.
     pub fn unknown(&self) -> Option<&String> {
         if let Self::Unknown(why) = self { Some(why) } else { None }
@@ -75,8 +80,9 @@ impl Admission {
             (name.clone(), pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
         });
         let selectors = selectors.filter(|(_, selector): &(String, BTreeMap<_, _>)| !selector.is_empty());
-        let enforced = Enforced::of(&view.namespace_labels, view.kubernetes);
-        Self { selectors: selectors.collect(), enforced, related: Arc::clone(&view.related) }
+        let level = |labels| PodSecurity::of(labels, view.kubernetes);
+        let levels = view.namespace_labels.iter().filter_map(|(name, labels)| Some((name.clone(), level(labels)?)));
+        Self { selectors: selectors.collect(), levels: levels.collect(), related: Arc::clone(&view.related) }
     }
 
     /// Adds to a new pod what its namespace and Kueue add. What the pod selects itself stays.
@@ -93,9 +99,9 @@ impl Admission {
         OfNamespace { selector, conflict, queued }
     }
 
-    /// Returns why the API server refuses these pods in this namespace because of PodSecurity, if it does.
-    pub fn forbids(&self, namespace: &str, pod: &Violations) -> Option<Forbidden> {
-        self.enforced.refuses(namespace, pod)
+    /// Returns the level of PodSecurity that the namespace enforces, if it is known.
+    pub fn level_of(&self, namespace: &str) -> Option<PodSecurity> {
+        self.levels.get(namespace).copied()
     }
 
     /// Returns the keys of all labels that may be added.

@@ -38,7 +38,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         verdict: Judgement(Error, Rejected),
         scope: Scope::Any,
         field: "runtimeClassName",
-        reason: "there is no RuntimeClass of this name",
+        reason: "no RuntimeClass has this name",
         remedy: "name one that exists, or declare it in a WindowsPool's runtimeClasses",
         test: own(not_found),
         ..Rule::DEFAULT

@@ -36,7 +36,7 @@ pub struct Assessment {
     pub label_settles: Option<Instant>,
     /// The changes that it needs.
     pub plan: NodePlan,
-    /// What is wrong with it, and keeps winpool from nothing.
+    /// Problems that do not keep winpool from changing it.
     pub(crate) flaws: Vec<NodeProblem>,
     /// What keeps winpool from making them. Only the table of nodes knows it.
     pub(crate) hindrance: Option<NodeProblem>,
@@ -312,11 +312,12 @@ fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     found
 }
 
-/// What is wrong with a node besides what it lacks: its kubelet reports a version that is none of Windows, although its label has a
-/// build; and pods do not get the tolerations of all its Windows taints, because only the node names them or there are too many.
+/// The problems of a node that do not keep winpool from changing it: its kubelet reports a version that is not one of Windows,
+/// although its label has a build; pods do not get the tolerations of all its Windows taints, because only the node names them or
+/// there are too many.
 fn flaws(node: &NodeFields, pool: &PoolSpec, policy: &Policy) -> Vec<NodeProblem> {
-    let is_unreadable = node.reported_build().is_none() && node.kernel_version.is_some();
-    let is_unreadable = is_unreadable && node.windows_build().is_some() && !node.is_ignored();
+    let reports_other = node.kernel_version.is_some() && node.reported_build().is_none();
+    let is_unreadable = reports_other && node.windows_build().is_some() && !node.is_ignored();
     let taints: Vec<_> = node.taints.taints().iter().filter(|taint| pool.helps_with(taint)).collect();
     let is_closed = taints.len() > TOLERATED || taints.iter().any(|taint| policy.precedence(taint, pool).is_none());
     let flaws = [is_unreadable.then_some(NodeProblem::BuildUnknown), is_closed.then_some(NodeProblem::NotTolerated)];

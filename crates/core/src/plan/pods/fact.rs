@@ -102,7 +102,7 @@ impl PodFact {
             stage,
             is_terminating: pod.is_terminating,
             is_ignored: pod.is_ignored,
-            // Whoever may write the pod may write a time that is still to come.
+            // Anyone who can write the pod can write a time in the future.
             helped: pod.helped.map(|time| Box::new(time.min(now.time))),
             trouble: (trouble != PodTrouble::default()).then(|| Box::new(trouble)),
         }
