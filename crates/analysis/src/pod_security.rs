@@ -14,7 +14,7 @@ use crate::kubernetes::KubernetesVersion;
 
 /// The label of a namespace with the level that its pods must keep.
 pub const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
-const VERSION: &str = "pod-security.kubernetes.io/enforce-version";
+pub(crate) const VERSION: &str = "pod-security.kubernetes.io/enforce-version";
 
 /// What a namespace enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use winpool_core::api::{TaintStatus, WindowsPool, WindowsPoolStatus, names};
+use winpool_core::api::{BuildStatus, RuntimeClassStatus, TaintStatus, WindowsPool, WindowsPoolStatus, names};
 use winpool_core::labels::Labels;
 use winpool_core::plan::nodes::NODE_GROUPS;
 use winpool_core::plan::pools::pool::GuardedPool;
@@ -16,7 +16,9 @@ use winpool_core::pod::{Class, SYSTEM_LABELS};
 use crate::image::linux_only::is_injection_label;
 use crate::kubernetes::KubernetesVersion;
 use crate::verdict::Asked;
-use crate::view::{FILE_SYSTEM, IS_DEFAULT, KUEUE, NODE_SELECTORS, Related, SeenNode, View};
+use crate::view::{
+    CONFIGURATION, FILE_SYSTEM, IS_DEFAULT, KUEUE, NODE_SELECTORS, Policies, Related, SeenNode, View, policies,
+};
 
 /// The version of the format.
 pub const VERSION: &str = "snapshot.winpool.dev/v1";
@@ -36,8 +38,8 @@ pub struct ClusterSnapshot {
     /// The version of Kubernetes, such as `1.36`; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// Kubernetes objects: WindowsPools, RuntimeClasses, `StorageClass` objects, Namespaces with their Kueue queues, and a Node for each
-    /// group of equal nodes, whose number is in the annotation `winpool.dev/nodes`.
+    /// Kubernetes objects: WindowsPools, RuntimeClasses, `StorageClass` objects, winpool's admission policies, Namespaces with their Kueue
+    /// queues, and a Node for each group of equal nodes, whose number is in the annotation `winpool.dev/nodes`.
     pub items: Vec<Value>,
 }
 
@@ -47,7 +49,8 @@ impl ClusterSnapshot {
     /// that ask for sidecar injectors, and their queues of Kueue.
     pub fn of(view: &View, keys: &[String], namespaces: &BTreeSet<String>) -> Self {
         let kept = kept_keys(view, keys);
-        let pools = view.guarded().into_iter().flatten().map(pool);
+        let reads_status = Policies::of(&view.related).known().is_some_and(|policies| *policies != Policies::default());
+        let pools = view.guarded().into_iter().flatten().map(|guarded| pool(guarded, reads_status));
         let classes = view.classes.known().into_iter().flatten().map(|class| {
             json!({
                 "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
@@ -56,8 +59,17 @@ impl ClusterSnapshot {
             })
         });
         let related = related(&view.related, namespaces);
-        let namespaces = view.namespace_labels.iter().filter(|(name, _)| namespaces.contains(*name)).map(namespace);
-        let items = namespaces.chain(pools).chain(classes).chain(related).chain(nodes(view, &kept)).map(without_nulls);
+        let policies = policies(&view.related, namespaces);
+        let asked = keys_of_selectors(&policies);
+        let named = view.namespace_labels.iter().filter(|(name, _)| namespaces.contains(*name));
+        let namespaces = named.map(|(name, labels)| namespace(name, labels, &asked));
+        let items = namespaces
+            .chain(pools)
+            .chain(classes)
+            .chain(related)
+            .chain(policies)
+            .chain(nodes(view, &kept))
+            .map(without_nulls);
         Self {
             api_version: VERSION.to_owned(),
             kind: KIND.to_owned(),
@@ -135,8 +147,8 @@ fn one_node(SeenNode { object, allocatable, handlers, .. }: &SeenNode, is_kept: 
     })
 }
 
-/// Returns the pool with what decides about nodes. The rest of its status names workloads.
-fn pool(pool: &GuardedPool) -> Value {
+/// Returns the pool with what decides about nodes, and about new pods if policies read it. The rest of its status names workloads.
+fn pool(pool: &GuardedPool, reads_status: bool) -> Value {
     let taints = pool.status.iter().flat_map(|status| &status.taints).map(
         |TaintStatus { taint, since, at_registration, .. }| TaintStatus {
             taint: taint.clone(),
@@ -145,7 +157,16 @@ fn pool(pool: &GuardedPool) -> Value {
             ..TaintStatus::default()
         },
     );
-    let status = WindowsPoolStatus { taints: taints.collect(), ..WindowsPoolStatus::default() };
+    let status = pool.status.iter().filter(|_| reads_status);
+    let classes = status.clone().flat_map(|status| &status.runtime_classes);
+    let classes = classes.map(|class| RuntimeClassStatus { uid: None, nodes: 0, ..class.clone() });
+    let builds = status.flat_map(|status| &status.builds).map(|of| BuildStatus { nodes: 0, ..of.clone() });
+    let status = WindowsPoolStatus {
+        taints: taints.collect(),
+        runtime_classes: classes.collect(),
+        builds: builds.collect(),
+        ..WindowsPoolStatus::default()
+    };
     json!({
         "apiVersion": WindowsPool::api_version(&()), "kind": "WindowsPool",
         "metadata": {"name": pool.name_any()},
@@ -154,13 +175,57 @@ fn pool(pool: &GuardedPool) -> Value {
     })
 }
 
-fn namespace((name, labels): (&String, &BTreeMap<String, String>)) -> Value {
+/// Returns the namespace with the labels that decide about new pods, and those that policies ask for.
+fn namespace(name: &str, labels: &BTreeMap<String, String>, asked: &BTreeSet<String>) -> Value {
     let part =
-        |is_kept: fn(&str) -> bool| -> BTreeMap<_, _> { labels.iter().filter(|(key, _)| is_kept(key)).collect() };
-    let labels = part(|key| key.starts_with("pod-security.kubernetes.io/enforce") || is_injection_label(key));
-    let annotations = part(|key| NODE_SELECTORS.contains(&key));
+        |is_kept: &dyn Fn(&str) -> bool| -> BTreeMap<_, _> { labels.iter().filter(|(key, _)| is_kept(key)).collect() };
+    let decides = |key: &str| key.starts_with("pod-security.kubernetes.io/enforce") || is_injection_label(key);
+    let labels = part(&|key| decides(key) || key == names::RUNTIME_CLASS || asked.contains(key));
+    let annotations = part(&|key| NODE_SELECTORS.contains(&key));
     let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+}
+
+/// Returns winpool's admission policies with their bindings. Of the namespaces that they exclude, `kube-system` and those in `namespaces` are
+/// named.
+fn policies(related: &Related, namespaces: &BTreeSet<String>) -> Vec<Value> {
+    let is_of = |name: &Value| name.as_str().is_some_and(policies::is_known);
+    let stripped = |kind: &str, object: &Value, spec: Value| {
+        let metadata = json!({"name": object["metadata"]["name"]});
+        json!({"apiVersion": policies::ADMISSION[0], "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    let found = related.all(policies::POLICY).filter(|policy| is_of(&policy["metadata"]["name"])).map(|policy| {
+        let mut selector = policy["spec"]["matchConstraints"]["namespaceSelector"].clone();
+        if let Some(expressions) = selector["matchExpressions"].as_array_mut() {
+            expressions.retain_mut(|expression| {
+                let is_by_name = expression["key"] == policies::NAME_OF_NAMESPACE;
+                let Some(values) = expression["values"].as_array_mut().filter(|_| is_by_name) else { return true };
+                values.retain(|name| {
+                    name.as_str().is_some_and(|name| name == "kube-system" || namespaces.contains(name))
+                });
+                !values.is_empty()
+            });
+        }
+        stripped(policies::POLICY, policy, json!({"matchConstraints": {"namespaceSelector": selector}}))
+    });
+    let bindings = related.all(policies::BINDING).filter(|binding| is_of(&binding["spec"]["policyName"]));
+    let bindings = bindings.map(|binding| {
+        let parameters = json!({"name": binding["spec"]["paramRef"]["name"]});
+        let spec = json!({"policyName": binding["spec"]["policyName"], "paramRef": parameters});
+        stripped(policies::BINDING, binding, spec)
+    });
+    found.chain(bindings).collect()
+}
+
+/// Returns the keys of the labels by which these policies select namespaces.
+fn keys_of_selectors(policies: &[Value]) -> BTreeSet<String> {
+    let selectors = policies.iter().map(|policy| &policy["spec"]["matchConstraints"]["namespaceSelector"]);
+    let keys = selectors.flat_map(|selector| {
+        let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+        let labels = selector["matchLabels"].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+        expressions.filter_map(|expression| expression["key"].as_str()).chain(labels)
+    });
+    keys.map(str::to_owned).collect()
 }
 
 /// Returns the `StorageClass` objects that workloads use, with their file system, and the queues of Kueue in these namespaces.
@@ -185,7 +250,16 @@ fn related(related: &Related, namespaces: &BTreeSet<String>) -> Vec<Value> {
         let metadata = json!({"namespace": namespace, "name": name(queue)});
         Some(of_kueue("LocalQueue", metadata, json!({"clusterQueue": of})))
     });
-    let mut kept: Vec<Value> = storage.chain(queues).collect();
+    // Other exemptions name users.
+    let defaults = related.all(CONFIGURATION).map(|configuration| {
+        let exempt = configuration["exemptions"]["namespaces"].as_array().into_iter().flatten();
+        let is_kept = |name: &&Value| name.as_str().is_some_and(|name| namespaces.contains(name));
+        json!({
+            "apiVersion": configuration["apiVersion"], "kind": CONFIGURATION, "defaults": configuration["defaults"],
+            "exemptions": {"namespaces": exempt.filter(is_kept).collect::<Vec<_>>()},
+        })
+    });
+    let mut kept: Vec<Value> = storage.chain(queues).chain(defaults).collect();
     let of_kind = |kind: &'static str, fields: &'static [&str]| {
         related.all(kind).map(move |object| {
             let spec = fields.iter().map(|field| ((*field).to_owned(), object["spec"][field].clone()));

@@ -20,7 +20,7 @@ use serde_json::Value;
 use winpool_analysis::explain::forecast::Snapshot;
 use winpool_analysis::image::Images;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{Admission, Known, Node, SeenNode, Workloads};
+use winpool_analysis::view::{Admission, Known, Node, Policies, SeenNode, Workloads};
 use winpool_core::api::WindowsPool;
 use winpool_core::pod::Class;
 
@@ -37,7 +37,7 @@ fn snapshot<'n>(
         classes: Vec::new(),
         workloads: Workloads::default(),
         pods: Known::Complete(Vec::new()),
-        assign_class: Known::Complete(None),
+        policies: Known::Complete(Policies::default()),
         now: now(),
     }
 }

@@ -1,14 +1,19 @@
-//! What happens to new pods before the scheduler sees them, on a real API server: the level of `PodSecurity` of their namespace, and
-//! Kueue. Each command reads it, from the cluster and from a snapshot.
+//! What happens to new pods before the scheduler sees them, on a real API server: the level of `PodSecurity` of their namespace,
+//! Kueue, and winpool's admission policies. Each command reads it, from the cluster and from a snapshot.
 
 use std::fs;
 
 use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::harness::merge_status;
+use winpool_e2e::harness::objects::windows_class;
+use winpool_e2e::needs;
 use winpool_e2e::nodes::simulated::SimulatedNode;
-use winpool_e2e::scene::install_crd;
+use winpool_e2e::scene::{install_crd, manifests};
 use winpool_e2e::servers::lending::{Lent, lend};
+use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
-use crate::access::winpool;
+use crate::access::{as_member, may_list, winpool};
 use crate::check::create;
 use crate::extensions::install;
 
@@ -145,4 +150,83 @@ async fn levels_of_namespaces_queues_and_file_systems_are_read_from_a_cluster_an
     namespaces.patch("shop", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(label)).await.unwrap();
     let (code, text, error) = diff().await;
     assert!(code == Some(2) && text.contains("Deployment shop/agent (0 -> 1 node)"), "{text}{error}");
+}
+
+/// A cluster with a node of each system, a pool with a class, and a workload that says Windows by `os.name` alone.
+async fn cluster_with_policies(server: &Lent) -> Value {
+    let client = server.client();
+    for node in [SimulatedNode::server_2022("win"), SimulatedNode::linux()] {
+        node.join(&client).await.unwrap();
+    }
+    install_crd(&client).await.unwrap();
+    let class = windows_class("windows-2022", &json!({"node.kubernetes.io/windows-build": "10.0.20348"}));
+    create(&client, "/apis/node.k8s.io/v1/runtimeclasses", class).await;
+    let pool = json!({"kind": "WindowsPool", "metadata": {"name": "default"}, "spec": {"podDefaults": {"fromImageTags": true}}});
+    create_at(server, "winpool.dev/v1alpha1/windowspools", false, pool).await;
+    let status = json!({"runtimeClasses": [{"name": "windows-2022", "build": "10.0.20348", "isolation": "Process",
+        "handler": "runhcs-wcow-process", "state": "Applied", "nodes": 1}]});
+    let pools: kube::Api<WindowsPool> = kube::Api::all(client);
+    merge_status(&pools, "default", json!({"status": status})).await;
+    create_at(server, "v1/namespaces", false, json!({"metadata": {"name": "shop"}})).await;
+    let web = workload("Deployment", "web", &json!({}), json!({"os": {"name": "windows"}}));
+    create_at(server, "apps/v1/deployments", true, web).await
+}
+
+#[tokio::test]
+async fn what_policies_give_to_new_pods_is_part_of_every_answer() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let server = lend().await.unwrap();
+    let web = cluster_with_policies(&server).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let manifest = file("web.json");
+    fs::write(&manifest, web.to_string()).unwrap();
+    let snapshot = async |name: &str| {
+        let (_, text, error) = winpool(server.kubeconfig(), &["snapshot", "-n", "shop"]).await;
+        assert!(!text.contains("web"), "{text}{error}");
+        fs::write(file(name), text).unwrap();
+        file(name)
+    };
+    let found = async |against: &str| {
+        let from = if against.is_empty() { vec!["-n", "shop"] } else { vec!["-f", &manifest, "--against", against] };
+        let (_, text, error) = winpool(server.kubeconfig(), &[&["check", "-o", "json"], &from[..]].concat()).await;
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{error}"));
+        let rules =
+            report["findings"].as_array().unwrap().iter().map(|found| found["rule"].as_str().unwrap().to_owned());
+        rules.filter(|rule| rule == "os-selector-missing").count()
+    };
+    let before = snapshot("before.yaml").await;
+    for against in ["", CLUSTER, &before] {
+        assert_eq!(found(against).await, 1, "{against}");
+    }
+
+    for component in ["tolerate-windows", "assign-class"] {
+        manifests::apply(&server.client(), &manifests::component(component).unwrap()).await.unwrap();
+    }
+    let after = snapshot("after.yaml").await;
+    for against in ["", CLUSTER, &after] {
+        assert_eq!(found(against).await, 0, "{against}");
+        let about = if against.is_empty() {
+            vec!["-n", "shop"]
+        } else {
+            vec!["-n", "shop", "-f", &manifest, "--against", against]
+        };
+        let (_, text, error) = winpool(server.kubeconfig(), &[&["why", "deployment/web"], &about[..]].concat()).await;
+        let parts = ["assign-class gives it RuntimeClass windows-2022", "1 node: win"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{against}: {text}{error}");
+    }
+    let (code, text, error) = winpool(server.kubeconfig(), &["diff", &before, &after, "-f", &manifest]).await;
+    assert!(code == Some(2) && text.contains("Deployment shop/web"), "{text}{error}");
+
+    // Without the right to list policies the answers say so.
+    let (group, tenant) = ("tenants", as_member(&server, "tenants"));
+    may_list(
+        &server,
+        group,
+        &["nodes", "runtimeclasses", "windowspools", "namespaces", "pods", "services", "deployments"],
+    )
+    .await;
+    let (_, text, error) = winpool(&tenant, &["check", "-n", "shop"]).await;
+    assert!(text.contains("os-selector-missing"), "{text}{error}");
+    assert!(error.contains("what admission policies change is not considered"), "{text}{error}");
 }

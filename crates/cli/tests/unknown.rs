@@ -136,8 +136,9 @@ async fn create(client: &kube::Client, version: &str, kind: &str, namespace: Opt
 /// A user who may read these resources and no others.
 async fn reader(server: &Lent, name: &str, resources: &[&str]) -> PathBuf {
     let client = server.client();
-    // Not needed by any answer.
-    let resources = [resources, &["podtemplates", "nodepools"]].concat();
+    // An answer without these is not wrong, or says so in a note.
+    let optional = ["podtemplates", "nodepools", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
+    let resources = [resources, &optional].concat();
     let rules = json!([{"apiGroups": ["*"], "resources": resources, "verbs": ["get", "list"]}]);
     let role: ClusterRole = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules})).unwrap();
     Api::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();

@@ -18,7 +18,7 @@ use kube::ResourceExt;
 use winpool_core::api::ObjectReference;
 use winpool_core::node::NodeFields;
 use winpool_core::plan::Now;
-use winpool_core::plan::pools::pool::Policy;
+use winpool_core::plan::pools::pool::{GuardedPool, Policy};
 use winpool_core::pod::Class;
 
 use super::pod_count::pod_counts;
@@ -40,6 +40,7 @@ pub use workloads::{Effect, WorkloadForecast};
 pub struct ForecastOutcome {
     pub nodes: BTreeMap<String, NodeFields>,
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
+    pub pools: Vec<Arc<GuardedPool>>,
     pub forecast: Forecast,
     /// The policy by which the operator counts nodes.
     pub policy: Policy,
@@ -52,9 +53,9 @@ impl ForecastOutcome {
             Some(node) => host.as_read(node),
             None => host,
         });
-        let classes = self.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class)));
-        let admission = before.admission.clone();
-        Cluster { nodes: nodes.collect(), classes: classes.collect(), images: before.images, admission }
+        let classes = self.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
+        let admission = before.admission.with(&self.pools, &classes);
+        Cluster { nodes: nodes.collect(), classes, images: before.images, admission }
     }
 }
 
@@ -105,5 +106,6 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
         policy: simulation.memory.policy(&simulation.pools),
         nodes: simulation.nodes,
         classes: simulation.classes,
+        pools: simulation.pools,
     }
 }

@@ -37,7 +37,7 @@ pub fn answer_template(
     pods: &[Pod],
     cluster: &Cluster<'_>,
 ) -> PodExplanation {
-    let pod = workload.pod();
+    let pod = workload.pod_of(kind);
     let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
     let explained = explanation(&pod, pods, PlacedBy::of(Some(kind)), cluster);
     let recreate = || recreate(pods, cluster);
@@ -96,6 +96,8 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'
         (Some(wait), Some(remedy)) => Some(remedy.after(&format!("{wait}. Then "))),
         (wait, remedy) => wait.map(Remedy::advice).or(remedy),
     };
+    let by_policies = candidate.by_policies.iter().map(|added| format!("The admission policy {added}."));
+    let by_policies = by_policies.collect();
     let errors = Errors::of(candidate, pods, cluster, &mut nodes);
     PodExplanation {
         object: ObjectReference::default(),
@@ -113,7 +115,7 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'
         nodes,
         ends_with_upgrade: None,
         remedy,
-        notes: Vec::new(),
+        notes: by_policies,
     }
 }
 

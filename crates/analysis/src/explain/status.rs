@@ -29,7 +29,7 @@ use crate::image::known::name_of;
 use crate::pod::Pod;
 use crate::support::{Vendor, ends_of_support};
 use crate::verdict::ending;
-use crate::view::{self, AssignClass, Known, View, Workloads};
+use crate::view::{self, Known, Policies, View, Workloads};
 
 /// The sentence for a cluster without pools.
 pub const NO_POOL: &str = "There is no WindowsPool, so winpool does nothing.";
@@ -171,8 +171,8 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
     Some((node.windows_build()?, Vendor::of(&node.labels)?))
 }
 
-/// Returns notes about what cannot be read: pods, workloads and the policy `assign-class`.
-pub fn unread(pods: &Known<Vec<Pod>>, workloads: &Workloads, assign_class: &Known<Option<AssignClass>>) -> Vec<String> {
+/// Returns notes about what cannot be read: pods, workloads and admission policies.
+pub fn unread(pods: &Known<Vec<Pod>>, workloads: &Workloads, policies: &Known<Policies>) -> Vec<String> {
     let pods = pods.refusal().map(|message| format!("Pods cannot be listed: {message}"));
     let unlisted = workloads.refused();
     let workloads = unlisted.first_key_value().map(|(_, message)| {
@@ -182,8 +182,8 @@ pub fn unread(pods: &Known<Vec<Pod>>, workloads: &Workloads, assign_class: &Know
             kinds.join(", ")
         )
     });
-    let policy = assign_class.refusal().map(|message| {
-        format!("It is not known if podDefaults have an effect, because assign-class cannot be read: {message}")
+    let policy = policies.refusal().map(|message| {
+        format!("It is not known what admission policies change, because they cannot be listed: {message}")
     });
     pods.into_iter().chain(workloads).chain(policy).collect()
 }
@@ -260,7 +260,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
             .iter()
             .filter(|(pool, report)| report.is_none() && pool.status.is_some() && !is_assumed)
             .map(|(pool, _)| outdated(&pool.name_any()))
-            .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.assign_class))
+            .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.policies))
             .collect(),
     }
 }
@@ -416,7 +416,7 @@ fn pool_summary(
         problems: held
             .into_iter()
             .chain(status.problems.into_iter().filter(|problem| !is_over(problem, snapshot)))
-            .chain(unused(pool, &snapshot.assign_class))
+            .chain(unused(pool, &snapshot.policies))
             .chain(of_classes)
             .collect(),
         name,

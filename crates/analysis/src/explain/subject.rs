@@ -103,7 +103,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> 
             continue;
         }
         let own = with_children.get(&*name).map_or(&[][..], Vec::as_slice);
-        let mut template = workload.pod();
+        let mut template = workload.pod_of(kind);
         template.spec.tolerations.extend(added.get(&index).into_iter().flatten().map(toleration));
         let object = reference(kind.name, &workload.namespace, &workload.name);
         let (controller, path) = (workload.controller.clone(), workload.path.clone());

@@ -394,10 +394,10 @@ impl Facts {
         self.related = Arc::clone(&view.related);
     }
 
-    /// Returns the pods of the workload with what their namespace and Kueue add, and what Kueue does with them if they are in a queue.
+    /// Returns the pods of the workload with what their namespace, Kueue and policies add, and what that is.
     pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, OfNamespace<'_>) {
         let mut admitted = workload.pod.clone();
-        let added = self.admission.admit(workload.namespace, &mut admitted);
+        let added = self.admission.admit(workload.created(), &mut admitted);
         (admitted, added)
     }
 

@@ -140,7 +140,8 @@ fn check_by(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
 ) -> Vec<Finding> {
-    let ((admitted, added), class) = (facts.admitted(workload), facts.meant_class(&workload.pod));
+    let (admitted, added) = facts.admitted(workload);
+    let class = facts.meant_class(&admitted);
     let target = Target::of(facts.guess_of_admitted(&admitted, workload));
     let subject = Subject { workload, pod: &admitted, class, target, added, facts };
     let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);

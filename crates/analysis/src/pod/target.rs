@@ -91,7 +91,7 @@ impl PodSpec {
     }
 
     /// True if it tolerates a taint of Windows nodes by its key and value. A pod that tolerates every taint says nothing.
-    fn names_a_windows_taint(&self) -> bool {
+    pub(crate) fn names_a_windows_taint(&self) -> bool {
         self.tolerations.iter().any(|toleration| {
             let [key, value] = [&toleration.key, &toleration.value].map(|field| field.as_deref().unwrap_or_default());
             marks_windows(key, value)

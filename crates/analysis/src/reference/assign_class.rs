@@ -26,7 +26,7 @@ fn with_list(policy: &str, variable: &str, value: impl Fn(&Product) -> String) -
 
 /// Returns the regular expression of the image references, in lower case, that name the release. A tag such as 1809 counts
 /// only after a word for Windows, or in Microsoft's repositories.
-fn pattern(release: &Product) -> String {
+pub(crate) fn pattern(release: &Product) -> String {
     let tags = release.base_tags.iter().map(|tag| tag.to_lowercase());
     let (numbers, names): (Vec<_>, Vec<_>) = tags.partition(|tag| tag.starts_with(|c: char| c.is_ascii_digit()));
     let build = format!("{}([.][0-9]+)?", release.build.to_string().replace('.', "[.]"));

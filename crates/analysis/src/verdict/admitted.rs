@@ -9,7 +9,7 @@ use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::pod_security::Forbidden;
 use crate::system::{self, or_by_history};
-use crate::view::{Node, Queued};
+use crate::view::{Created, Node, Queued, Request};
 use crate::workload::or_default;
 
 use super::kubelet::kubelet_refuses;
@@ -61,6 +61,8 @@ pub struct AdmittedPod<'a> {
     pub of_namespace: Option<&'a BTreeMap<String, String>>,
     /// What Kueue does with it, if it is in a queue.
     pub queued: Option<Queued>,
+    /// What winpool's policies add, as the ends of sentences about the policy.
+    pub by_policies: Vec<String>,
 }
 
 impl<'a> AdmittedPod<'a> {
@@ -76,8 +78,15 @@ impl<'a> AdmittedPod<'a> {
             spec.terms.clear();
         }
         let namespace = or_default(&pod.namespace);
-        let added = (!pod.is_bound).then(|| cluster.admission.admit(namespace, &mut spec));
-        let by_namespace = added.as_ref().and_then(|added| added.conflict).map(|(key, value)| {
+        let request = match placed_by {
+            PlacedBy::Anyone if pod.created.is_none() => Request::Pod,
+            PlacedBy::DaemonSet if pod.created.is_none() => Request::DaemonSet,
+            _ => Request::Earlier,
+        };
+        let created = Created { namespace, request, is_ignored: pod.is_ignored };
+        let added = (!pod.is_bound).then(|| cluster.admission.admit(created, &mut spec));
+        let added = added.unwrap_or_default();
+        let by_namespace = added.conflict.map(|(key, value)| {
             let (name, key, value) = (namespace.to_owned(), key.clone(), value.clone());
             Refused::Namespace { name, key, value }
         });
@@ -109,9 +118,8 @@ impl<'a> AdmittedPod<'a> {
         let refused = refused.or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
         let level = cluster.admission.level_of(namespace).filter(|_| !pod.is_bound);
         let forbidden = || Some(Refused::PodSecurity(level?.refuses(namespace, &pod.violations)?));
-        let never = || Some(Refused::Queue(added.as_ref()?.queued.as_ref()?.never()?));
+        let never = || Some(Refused::Queue(added.queued.as_ref()?.never()?));
         let refused = refused.or_else(forbidden).or_else(never);
-        let (of_namespace, queued) = added.map_or((None, None), |added| (added.selector, added.queued));
         let admitted = Self {
             pod,
             is_windows,
@@ -122,8 +130,9 @@ impl<'a> AdmittedPod<'a> {
             os_label: pod.os_label.as_deref(),
             class: found,
             images: cluster.images,
-            of_namespace,
-            queued,
+            of_namespace: added.selector,
+            queued: added.queued,
+            by_policies: added.by_policies,
         };
         (admitted, refused)
     }

@@ -1,5 +1,5 @@
-//! What happens to new pods before the scheduler sees them: the node selectors of namespaces, the levels of PodSecurity, and the
-//! flavors of Kueue.
+//! What happens to new pods before the scheduler sees them: the node selectors of namespaces, the levels of PodSecurity, the
+//! flavors of Kueue, and winpool's admission policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,24 +8,31 @@ use k8s_openapi::api::core::v1::Toleration;
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::api::{Effect, Taint};
-use winpool_core::pod::tolerate;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::pod::{Class, tolerate};
 use winpool_core::words::joined;
 
 use crate::pod::PodSpec;
-use crate::pod_security::PodSecurity;
+use crate::pod_security::{ENFORCE, PodSecurity, VERSION};
 
-use super::{NODE_SELECTORS, Related, View};
+use super::policies::InForce;
+use super::related::CONFIGURATION;
+use super::{Created, NODE_SELECTORS, Related, View};
 
-/// What is added to new pods by their namespace and queue, and which pods the API server refuses.
+/// What is added to new pods by their namespace, their queue and policies, and which pods the API server refuses.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     selectors: BTreeMap<String, BTreeMap<String, String>>,
-    levels: BTreeMap<String, PodSecurity>,
+    levels: BTreeMap<String, Option<PodSecurity>>,
+    /// That of other namespaces.
+    default_level: Option<PodSecurity>,
+    labels: Arc<BTreeMap<String, BTreeMap<String, String>>>,
+    policies: Arc<InForce>,
     related: Arc<Related>,
 }
 
-/// What a namespace adds to a new pod.
-#[derive(Clone, Debug)]
+/// What is added to a new pod.
+#[derive(Clone, Debug, Default)]
 pub struct OfNamespace<'a> {
     /// The labels that it adds to the `nodeSelector`.
     pub selector: Option<&'a BTreeMap<String, String>>,
@@ -33,6 +40,8 @@ pub struct OfNamespace<'a> {
     pub conflict: Option<(&'a String, &'a String)>,
     /// What Kueue does with it, if it is in a queue.
     pub queued: Option<Queued>,
+    /// What winpool's policies add, as the ends of sentences about the policy.
+    pub by_policies: Vec<String>,
 }
 
 /// What Kueue does with the pods of a queue.
@@ -80,13 +89,33 @@ impl Admission {
             (name.clone(), pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
         });
         let selectors = selectors.filter(|(_, selector): &(String, BTreeMap<_, _>)| !selector.is_empty());
-        let level = |labels| PodSecurity::of(labels, view.kubernetes);
-        let levels = view.namespace_labels.iter().filter_map(|(name, labels)| Some((name.clone(), level(labels)?)));
-        Self { selectors: selectors.collect(), levels: levels.collect(), related: Arc::clone(&view.related) }
+        let (default, exempt) = defaults(&view.related);
+        let level = |labels: &BTreeMap<String, String>| {
+            let all: BTreeMap<_, _> = default.clone().into_iter().chain(labels.clone()).collect();
+            PodSecurity::of(&all, view.kubernetes)
+        };
+        let levels = view.namespace_labels.iter().map(|(name, labels)| (name.clone(), level(labels)));
+        let exempt = exempt.into_iter().map(|name| (name, None));
+        Self {
+            selectors: selectors.collect(),
+            levels: levels.chain(exempt).collect(),
+            default_level: level(&BTreeMap::new()),
+            labels: Arc::new(view.namespace_labels.clone()),
+            policies: Arc::new(InForce::of(view)),
+            related: Arc::clone(&view.related),
+        }
     }
 
-    /// Adds to a new pod what its namespace and Kueue add. What the pod selects itself stays.
-    pub fn admit(&self, namespace: &str, spec: &mut PodSpec) -> OfNamespace<'_> {
+    /// Returns the same with these pools and RuntimeClasses, which policies read.
+    #[must_use]
+    pub fn with(&self, pools: &[Arc<GuardedPool>], classes: &BTreeMap<String, Class>) -> Self {
+        Self { policies: Arc::new(self.policies.with(pools, classes)), ..self.clone() }
+    }
+
+    /// Adds to a new pod what its namespace, Kueue and policies add; only policies change a DaemonSet. What the pod selects itself
+    /// stays.
+    pub fn admit(&self, created: Created<'_>, spec: &mut PodSpec) -> OfNamespace<'_> {
+        let namespace = created.namespace;
         let queued = self.queued(namespace, spec);
         let selector = self.selectors.get(namespace);
         let conflict = selector.into_iter().flatten().find(|(key, value)| spec.selects_another(key, value));
@@ -96,12 +125,14 @@ impl Admission {
         if let Some(Queued::With(flavor)) = &queued {
             flavor.admit(spec);
         }
-        OfNamespace { selector, conflict, queued }
+        let none = BTreeMap::new();
+        let by_policies = self.policies.admit(created, self.labels.get(namespace).unwrap_or(&none), spec);
+        OfNamespace { selector, conflict, queued, by_policies }
     }
 
     /// Returns the level of PodSecurity that the namespace enforces, if it is known.
     pub fn level_of(&self, namespace: &str) -> Option<PodSecurity> {
-        self.levels.get(namespace).copied()
+        self.levels.get(namespace).copied().unwrap_or(self.default_level)
     }
 
     /// Returns the keys of all labels that may be added.
@@ -149,6 +180,20 @@ impl Admission {
             several => Err(format!("which one: {}", joined(several.iter().map(|(name, _)| name)))),
         }
     }
+}
+
+/// Returns the labels that a namespace has by default for PodSecurity, and the namespaces that are exempt, as the configuration of the
+/// API server says: alone, or in an `AdmissionConfiguration`.
+fn defaults(related: &Related) -> (BTreeMap<String, String>, Vec<String>) {
+    let plugins = related.all("AdmissionConfiguration").filter_map(|all| all["plugins"].as_array()).flatten();
+    let plugins = plugins.filter(|plugin| plugin["name"] == "PodSecurity").map(|plugin| &plugin["configuration"]);
+    let all: Vec<&Value> = related.all(CONFIGURATION).chain(plugins).collect();
+    let label = |(field, label): (&str, &str)| {
+        Some((label.to_owned(), all.iter().find_map(|one| one["defaults"][field].as_str())?.to_owned()))
+    };
+    let exempt = all.iter().filter_map(|one| one["exemptions"]["namespaces"].as_array()).flatten();
+    let labels = [("enforce", ENFORCE), ("enforce-version", VERSION)].into_iter().filter_map(label).collect();
+    (labels, exempt.filter_map(|name| name.as_str().map(str::to_owned)).collect())
 }
 
 impl Flavor {

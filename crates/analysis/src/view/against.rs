@@ -35,7 +35,6 @@ impl View {
             workloads: self.workloads,
             namespace_labels: self.namespace_labels,
             related: self.related,
-            assign_class: self.assign_class,
             pods,
             ..manifests
         };

@@ -5,6 +5,7 @@ mod against;
 pub mod assume;
 mod known;
 mod node;
+pub mod policies;
 mod reduced;
 mod related;
 mod source;
@@ -33,8 +34,9 @@ pub use admission::{Admission, OfNamespace, Queued};
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};
+pub use policies::{Created, Policies, Request};
 pub use reduced::Reduced;
-pub(crate) use related::{FILE_SYSTEM, IS_DEFAULT, KUEUE, QUEUE};
+pub(crate) use related::{CONFIGURATION, FILE_SYSTEM, IS_DEFAULT, KUEUE, QUEUE};
 pub use related::{RELATED, Related, RelatedKind};
 pub use source::{Placed, Position};
 pub use started::Started;
@@ -99,22 +101,8 @@ pub struct View {
     pub skipped: BTreeMap<String, usize>,
     /// The workloads of other kinds in manifests, for commands that do not read their templates.
     pub unread: Vec<ObjectReference>,
-    /// The admission policy `assign-class`, if it is installed.
-    pub assign_class: Known<Option<AssignClass>>,
     /// The templates from which autoscalers create nodes.
     pub autoscalers: Autoscalers,
-}
-
-/// The admission policy `assign-class` of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AssignClass {
-    /// The pool that its binding names.
-    pub pool: Option<String>,
-}
-
-impl AssignClass {
-    /// The name of the policy and of its binding.
-    pub const NAME: &str = "winpool-assign-class";
 }
 
 impl View {
@@ -145,10 +133,13 @@ impl View {
         Admission::of(self)
     }
 
-    /// True if a workload may refer to an object of this kind.
+    /// True if a workload may refer to an object of this kind, or depend on it. winpool's policies are there with a pool.
     pub fn mentions(&self, related: &RelatedKind) -> bool {
         let is_queued =
             || self.workloads.known().into_iter().flatten().any(|(_, workload)| workload.template.queue.is_some());
+        if related.mention.is_empty() {
+            return self.guarded().is_some_and(|mut pools| pools.next().is_some());
+        }
         self.written.mention(related.mention) || related.mention == QUEUE && is_queued()
     }
 

@@ -56,7 +56,15 @@ impl From<Value> for Reduced {
                 // Rules read the labels and two annotations, and most objects have neither of these.
                 let is_read = |value: &Value| [ISOLATION_ANNOTATION, IGNORE].iter().any(|key| value.get(key).is_some());
                 metadata.retain(|key, value| key != "annotations" || is_read(value));
-                let kept = ["name", "generateName", "namespace", "ownerReferences", "labels", "annotations"];
+                let kept = [
+                    "name",
+                    "generateName",
+                    "namespace",
+                    "creationTimestamp",
+                    "ownerReferences",
+                    "labels",
+                    "annotations",
+                ];
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }
         }

@@ -167,7 +167,14 @@ impl Workload {
         Ok(WorkloadManifest::read_all(object).into_iter().flatten().map(of_template).collect())
     }
 
-    /// Returns a pod as its template says.
+    /// Returns a pod as its template says. That of a DaemonSet that exists is not new: policies have seen the template.
+    pub fn pod_of(&self, kind: &'static WorkloadKind) -> Pod {
+        let mut pod = self.pod();
+        pod.created = self.created.filter(|_| kind.is_daemon_set());
+        pod
+    }
+
+    /// Returns a new pod as its template says.
     pub fn pod(&self) -> Pod {
         let (namespace, is_ignored) = (self.namespace.clone(), self.is_ignored);
         let operator = operator::Pod { namespace, is_ignored, ..operator::Pod::default() };

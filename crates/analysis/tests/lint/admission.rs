@@ -1,11 +1,12 @@
 //! Rules about what the API server admits into a namespace.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::json;
 use winpool_analysis::lint::Facts;
 use winpool_analysis::pod_security::ENFORCE;
-use winpool_analysis::view::{NODE_SELECTORS, View};
+use winpool_analysis::view::{NODE_SELECTORS, Related, View};
 
 use super::examples::windows;
 use super::{broken, findings, workload};
@@ -40,6 +41,30 @@ fn the_level_of_the_namespace_refuses_a_host_process_pod() {
     // It refuses pods for any system.
     let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "hostPID": true});
     assert!(broken("Deployment", &linux, &enforcing("baseline")).contains(&"pod-security-refused".to_owned()));
+}
+
+#[test]
+fn a_namespace_without_a_level_has_that_of_the_configuration_of_the_api_server() {
+    let configuration = json!({"defaults": {"enforce": "baseline"}, "exemptions": {"namespaces": ["exempt"]}});
+    let plugins = json!([{"name": "Other"}, {"name": "PodSecurity", "configuration": configuration}]);
+    let pod = windows(&json!({"securityContext": {"windowsOptions": {"hostProcess": true}}}));
+    for (kind, object) in
+        [("PodSecurityConfiguration", configuration), ("AdmissionConfiguration", json!({"plugins": plugins}))]
+    {
+        let mut related = Related::default();
+        related.add(kind, "", object);
+        let labelled = BTreeMap::from([(ENFORCE.to_owned(), "privileged".to_owned())]);
+        let labels = [("own", labelled), ("plain", BTreeMap::new()), ("exempt", BTreeMap::new())];
+        let namespace_labels = labels.map(|(name, labels)| (name.to_owned(), labels)).into();
+        let facts = Facts::of(&View { namespace_labels, related: Arc::new(related), ..View::default() });
+        for (namespace, is_refused) in [("plain", true), ("not-listed", true), ("own", false), ("exempt", false)] {
+            let mut object = workload("Deployment", &pod);
+            object["metadata"]["namespace"] = json!(namespace);
+            let found = findings(&object, &facts);
+            let refused = found.iter().any(|found| found.rule == "pod-security-refused");
+            assert_eq!(refused, is_refused, "{kind} {namespace}: {found:#?}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use winpool_analysis::explain::difference::{AddedWorkload, Difference};
 use winpool_analysis::explain::status::unread;
 use winpool_analysis::image::Images;
+use winpool_analysis::view::Policies;
 use winpool_client::terminal::Outcome;
 
 use crate::Error;
@@ -77,7 +78,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let (before, after) = (before.view, after.view);
     let mut notes: Vec<String> = [&before, &after]
         .into_iter()
-        .flat_map(|view| unread(&view.pods, &view.workloads, &view.assign_class))
+        .flat_map(|view| unread(&view.pods, &view.workloads, &Policies::of(&view.related)))
         .collect();
     notes.dedup();
     let images = Images::default();

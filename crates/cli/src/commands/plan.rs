@@ -16,7 +16,7 @@ use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check_images, check_spread};
 use winpool_analysis::verdict::Asked;
-use winpool_analysis::view::{Known, View, Workload};
+use winpool_analysis::view::{Known, Policies, View, Workload};
 use winpool_client::terminal::{self, Outcome, some};
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::pod::Class;
@@ -184,7 +184,7 @@ fn of(mut view: View, images: &Images) -> Forecast {
     };
     let no_pool = view.pools.known().is_some_and(Vec::is_empty).then(|| NO_POOL.to_owned());
     let autoscalers = view.autoscalers.clone();
-    let unread = unread(&view.pods, &view.workloads, &view.assign_class);
+    let unread = unread(&view.pods, &view.workloads, &Policies::of(&view.related));
     let outcome = forecast_of(view, images, now());
     let mut forecast = outcome.forecast;
     if !autoscalers.templates.is_empty() {

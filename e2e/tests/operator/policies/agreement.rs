@@ -1,11 +1,15 @@
-//! Generated nodes and pods: the policies agree with winpool's planning functions.
+//! Generated nodes, pods and `DaemonSets`: the policies agree with winpool's planning functions, and with what the commands say of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -14,29 +18,36 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
+use winpool_analysis::pod::{ClassExt, PodSpec};
+use winpool_analysis::view::policies::{BINDING, POLICY};
+use winpool_analysis::view::{Created, Known, Related, Request, View};
 use winpool_client::node::ListedNode;
 use winpool_core::api::{Taint, WindowsPool};
 use winpool_core::node::{Applied, Watched};
 use winpool_core::plan::nodes::assessment::assess;
-use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, WantedTaints};
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry};
 use winpool_core::plan::taints::Consent;
-use winpool_core::pod::{PodSpec, tolerate};
+use winpool_core::pod::tolerate;
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::harness::objects::taints_at_registration;
+use winpool_e2e::harness::objects::{BUILD as BUILD_LABEL, taints_at_registration, windows_class};
+use winpool_e2e::harness::workloads::workload;
 use winpool_e2e::harness::{APPLIED, Harness};
 use winpool_e2e::needs;
 use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
-use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use super::{
+    admitted, admitted_until, assert_no_panic, class_status, install, namespace, pod, pods, pool, required, with_images,
+};
 
 const POOLS: usize = 16;
 const NODES: usize = 1000;
 const PODS: usize = 1000;
 /// Requests in parallel.
 const HANDS: usize = 16;
-/// All objects that have to change are sent, and one of this many of the others.
+/// All nodes that have to change are sent, and one of this many of the others.
 const UNCHANGED: usize = 4;
+const EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
 
 /// Keys that collide often enough: Windows spellings, those of a pool.
 fn key() -> impl Strategy<Value = &'static str> {
@@ -216,10 +227,63 @@ async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
     assert_no_panic(&harness.server);
 }
 
-fn generated_pod(runner: &mut TestRunner) -> Value {
-    let toleration =
-        (option::of(key()), option::of(value()), select(vec!["", "NoSchedule", "NoExecute"]), any::<bool>());
-    let toleration = toleration.prop_map(|(key, value, effect, exists)| {
+/// Classes in every state that policies tell apart.
+const CLASSES: [(&str, &str, &str); 6] = [
+    ("windows-2019", "10.0.17763", "Applied"),
+    ("windows-2022", "10.0.20348", "Applied"),
+    ("windows-2022-big", "10.0.20348", "Satisfied"),
+    ("windows-2025", "10.0.26100", "Adopted"),
+    ("conflicting", "10.0.20348", "Conflict"),
+    ("any", "Any", "Applied"),
+];
+
+/// The pool that `assign-class` reads, with its classes and namespaces of each kind.
+async fn assigning_pool(harness: &Harness) {
+    let mut classes = Vec::new();
+    for (name, build, state) in CLASSES {
+        let labels = if build == "Any" { json!({}) } else { json!({BUILD_LABEL: build, "pool": "a"}) };
+        let _: RuntimeClass = harness.create(windows_class(name, &labels)).await;
+        classes.push(class_status(name, build, state));
+    }
+    let declared = json!([{"name": "windows-2022-big", "version": "2022", "nodeSelector": {"size": "big"}}]);
+    let defaults = json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true});
+    let spec = json!({"nodeSelector": {"pool": "a"}, "runtimeClasses": declared, "podDefaults": defaults});
+    let builds = json!([{"build": "10.0.20348", "nodes": 1, "runtimeClass": "windows-2022"}]);
+    pool(harness, "default", spec, json!({"runtimeClasses": classes, "builds": builds})).await;
+    for (name, labels) in [
+        ("labelled", json!({"winpool.dev/runtime-class": "windows-2019"})),
+        ("mixed", json!({"winpool.dev/default-os": "none"})),
+        ("other", json!({"winpool.dev/default-os": "linux", "winpool.dev/runtime-class": "windows-2022-big"})),
+    ] {
+        namespace(&harness.client, name, labels).await;
+    }
+}
+
+/// What the commands read of the cluster.
+async fn view(harness: &Harness) -> View {
+    let mut related = Related::default();
+    for kind in [POLICY, BINDING] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+        let objects = Api::<DynamicObject>::all_with(harness.client.clone(), &resource);
+        for object in objects.list(&ListParams::default()).await.unwrap() {
+            related.add(kind, "", json!(object));
+        }
+    }
+    let pools = harness.pools().list(&ListParams::default()).await.unwrap();
+    let classes = Api::<RuntimeClass>::all(harness.client.clone()).list(&ListParams::default()).await.unwrap();
+    let namespaces = Api::<Namespace>::all(harness.client.clone()).list(&ListParams::default()).await.unwrap();
+    View {
+        pools: Known::Complete(pools.items.into_iter().map(|pool| (None, GuardedPool::from(pool))).collect()),
+        classes: Known::Complete(classes.items.into_iter().map(Arc::new).collect()),
+        namespace_labels: namespaces.iter().map(|one| (one.name_any(), one.labels().clone())).collect(),
+        related: Arc::new(related),
+        ..View::default()
+    }
+}
+
+fn any_toleration() -> impl Strategy<Value = Value> {
+    let fields = (option::of(key()), option::of(value()), select(vec!["", "NoSchedule", "NoExecute"]), any::<bool>());
+    fields.prop_map(|(key, value, effect, exists)| {
         let mut toleration = json!({});
         if let Some(key) = key {
             toleration["key"] = json!(key);
@@ -233,102 +297,169 @@ fn generated_pod(runner: &mut TestRunner) -> Value {
             toleration["effect"] = json!(effect);
         }
         toleration
+    })
+}
+
+/// A label of a node that the pod asks for. Few pods ask for one that keeps policies off.
+fn any_label() -> impl Strategy<Value = (&'static str, String)> {
+    let os = || select(vec!["windows", "windows", "linux"]).prop_map(str::to_owned);
+    let text = |values: &[&str]| select(values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>());
+    prop_oneof![
+        2 => os().prop_map(|value| ("kubernetes.io/os", value)),
+        1 => os().prop_map(|value| ("beta.kubernetes.io/os", value)),
+        2 => text(&["amd64", "amd64", "arm64"]).prop_map(|value| ("kubernetes.io/arch", value)),
+        1 => text(&["10.0.20348", "10.0.17763"]).prop_map(|value| (BUILD_LABEL, value)),
+        1 => Just(("runs.winpool.dev/10.0.20348", "true".to_owned())),
+        1 => Just(("kubernetes.io/hostname", "win-a".to_owned())),
+        2 => text(&["a", "a", "b"]).prop_map(|value| ("pool", value)),
+        1 => text(&["big", "small"]).prop_map(|value| ("size", value)),
+        4 => (0..POOLS).prop_map(|number| ("group", format!("pool-{number}"))),
+    ]
+}
+
+fn any_term() -> impl Strategy<Value = Value> {
+    let operator = select(vec!["In", "In", "NotIn", "Exists", "DoesNotExist"]);
+    let expression = (any_label(), operator).prop_map(|((key, value), operator)| {
+        let mut expression = json!({"key": key, "operator": operator});
+        if operator.ends_with("In") {
+            expression["values"] = json!([value]);
+        }
+        expression
     });
-    let says = vec![
-        json!({}),
-        json!({"os": {"name": "windows"}}),
-        json!({"os": {"name": "linux"}}),
-        json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
-        json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
-        json!({"os": {"name": "windows"}, "nodeSelector": {"other": "a"}}),
-    ];
-    let group = prop::option::weighted(0.9, 0..POOLS);
-    let labels = btree_map(select(vec!["other", "more"]), select(vec!["a", "b"]), 0..2);
-    let (mut spec, group, labels, tolerations) = draw(runner, &(select(says), group, labels, vec(toleration, 0..4)));
-    if let Some(group) = group {
-        spec["nodeSelector"]["group"] = json!(format!("pool-{group}"));
-    }
-    for (key, value) in labels {
-        spec["nodeSelector"][key] = json!(value);
-    }
-    spec["tolerations"] = json!(tolerations);
-    pod(&spec)
+    prop_oneof![
+        8 => vec(expression, 1..3).prop_map(|expressions| json!({"matchExpressions": expressions})),
+        1 => Just(json!({})),
+        1 => Just(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win-a"]}]})),
+    ]
 }
 
-/// The taints that a Windows pod has to tolerate on account of this pool.
-fn to_tolerate(pool: &Pool) -> BTreeSet<Taint> {
-    let wanted = match &pool.spec.wants {
-        Some(WantedTaints::Exactly(list)) => list.clone(),
-        _ => SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")).collect(),
-    };
-    wanted.into_iter().chain(pool.spec.retired_taints.clone()).collect()
+/// A pod, and true if it is the template of a DaemonSet.
+fn any_pod() -> impl Strategy<Value = (Value, &'static str, bool)> {
+    let images = select(vec![
+        "app:1.0",
+        "a:ltsc2022",
+        "mcr.microsoft.com/windows/nanoserver:1809",
+        "app:1809",
+        "b:2.0-ltsc2022-amd64",
+        "a:LTSC2022@sha256:0123456789012345678901234567890123456789012345678901234567890123",
+        "app:10.0.17763.437",
+        "a:ltsc2019-ltsc2022",
+        "a:ltsc2025",
+        "ltsc2022/app:1.0",
+        "app:win2019",
+        "a:ltsc2016",
+        "windows-app:2022",
+    ]);
+    let choices = (
+        option::weighted(0.6, select(vec!["windows", "windows", "windows", "linux"])),
+        option::weighted(0.3, select(CLASSES.map(|(name, ..)| name).to_vec())),
+        btree_map(select(vec![0, 1, 2]), any_label(), 0..3),
+        prop_oneof![3 => Just(Vec::new()), 2 => vec(any_term(), 1..3)],
+        vec(any_toleration(), 0..3),
+        vec(images, 1..3),
+        select(vec!["default", "default", "labelled", "mixed", "other", "kube-system"]),
+        (prop::bool::weighted(0.1), prop::bool::weighted(0.05), prop::bool::weighted(0.05), prop::bool::weighted(0.2)),
+    );
+    choices.prop_map(|(os, class, labels, terms, tolerations, images, namespace, flags)| {
+        let (has_options, is_ignored, has_node, is_daemon_set) = flags;
+        let mut spec = with_images(&images);
+        spec["nodeSelector"] = labels.into_values().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+        spec["tolerations"] = json!(tolerations);
+        if let Some(os) = os {
+            spec["os"] = json!({"name": os});
+        }
+        if let Some(class) = class {
+            spec["runtimeClassName"] = json!(class);
+        }
+        if !terms.is_empty() {
+            spec["affinity"] = required(&json!(terms));
+        }
+        if has_options && os != Some("linux") {
+            spec["securityContext"] = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
+        }
+        if has_node && !is_daemon_set {
+            spec["nodeName"] = json!("win-a");
+        }
+        let mut pod = pod(&spec);
+        if is_ignored {
+            pod["metadata"]["annotations"] = json!({"winpool.dev/ignore": "true"});
+        }
+        (pod, namespace, is_daemon_set)
+    })
 }
 
-fn tolerations(pod: &Value) -> Vec<Toleration> {
-    serde_json::from_value(pod["spec"]["tolerations"].clone()).unwrap()
-}
-
-/// The taints for which winpool finds no toleration in this pod.
-fn missing(pod: &Value, pools: &[Pool]) -> BTreeSet<Taint> {
-    let selector = &pod["spec"]["nodeSelector"];
-    let says_windows = (pod["spec"]["os"]["name"] == "windows" || selector["kubernetes.io/os"] == "windows")
-        && selector["kubernetes.io/os"] != "linux";
-    let concerned = |pool: &&Pool| {
-        let fits = |(key, value): (&String, &String)| selector.get(key).is_none_or(|own| own == value);
-        says_windows && pool.spec.adds_tolerations() && pool.spec.node_selector.iter().all(fits)
-    };
-    let spec = PodSpec { tolerations: tolerations(pod), ..PodSpec::default() };
-    let mut missing: BTreeSet<Taint> = pools.iter().filter(concerned).flat_map(to_tolerate).collect();
-    if says_windows && selector.get("group").is_none() {
-        missing.extend(SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")));
-    }
-    missing.retain(|taint| !tolerate(&spec.tolerations, taint));
-    missing
+/// What policies and classes may change. Of tolerations, what they tolerate: the API server merges those of a class.
+fn changed_fields(spec: &PodSpec) -> Value {
+    let keys = SPELLINGS.iter().map(|own| (own.key, own.value)).chain([("example.com/own", ""), ("os-x", "windows")]);
+    let taints = keys.flat_map(|(key, value)| EFFECTS.map(|effect| Taint::new(key, value, effect)));
+    let tolerated: Vec<String> =
+        taints.filter(|taint| tolerate(&spec.tolerations, taint)).map(|taint| taint.to_string()).collect();
+    json!([spec.runtime_class, spec.node_selector, spec.terms, tolerated])
 }
 
 #[tokio::test]
-async fn pods_get_the_tolerations_that_winpool_finds_missing() {
+async fn commands_know_what_policies_do_with_new_pods() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let mut runner = TestRunner::deterministic();
-    let pools: Vec<Pool> = pools(&harness, &mut runner).await.iter().map(read).collect();
+    pools(&harness, &mut runner).await;
+    assigning_pool(&harness).await;
+    for component in ["tolerate-windows", "assign-class", "linux-by-default"] {
+        install(&harness.client, component).await;
+    }
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}}), json!({})).await;
-    install(&harness.client, "tolerate-windows").await;
-    let default: Api<Pod> = pods(&harness.client, "default");
     let probe = pod(&json!({"os": {"name": "windows"}, "nodeSelector": {"group": "last"}}));
     let tolerant = |pod: &Pod| json!(pod)["spec"]["tolerations"].to_string().contains("Win1809");
-    admitted_until(&default, &probe, "the policy is in force", tolerant).await;
+    admitted_until(&pods(&harness.client, "default"), &probe, "tolerate-windows is in force", tolerant).await;
+    let given = |pod: &Pod| json!(pod)["spec"]["runtimeClassName"] == "windows-2019";
+    let probe = pod(&json!({"os": {"name": "windows"}}));
+    admitted_until(&pods(&harness.client, "labelled"), &probe, "assign-class is in force", given).await;
+    let to_linux =
+        |set: &DaemonSet| json!(set)["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux";
+    let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
+    admitted_until(&sets, &workload("DaemonSet", "probe", json!({})), "linux-by-default is in force", to_linux).await;
 
-    let sent = (0..PODS).map(|number| {
-        let pod = generated_pod(&mut runner);
-        let expected = missing(&pod, &pools);
-        (number, pod, expected)
+    let view = view(&harness).await;
+    let (admission, classes) = (view.admission(), view.class_fields());
+    let generated: Vec<_> = (0..PODS).map(|_| draw(&mut runner, &any_pod())).collect();
+    let client = &harness.client;
+    let answers = stream::iter(generated).map(|(pod, namespace, is_daemon_set)| async move {
+        let got = if is_daemon_set {
+            let mut set = workload("DaemonSet", "probe", pod["spec"].clone());
+            set["metadata"]["annotations"] = pod["metadata"]["annotations"].clone();
+            let set = admitted::<DaemonSet>(&Api::namespaced(client.clone(), namespace), &set).await;
+            set.map(|set| json!(set)["spec"]["template"]["spec"].clone())
+        } else {
+            admitted::<Pod>(&pods(client, namespace), &pod).await.map(|pod| json!(pod)["spec"].clone())
+        };
+        (pod, namespace, is_daemon_set, got)
     });
-    let sent: Vec<_> = sent.filter(|(number, _, expected)| is_sent(*number, expected)).collect();
-    let admitted = stream::iter(sent).map(|(_, sent, expected)| {
-        let api = default.clone();
-        async move { admitted::<Pod>(&api, &sent).await.map(|pod| (sent, expected, pod)) }
-    });
-    let admitted: Vec<_> = admitted.buffered(HANDS).try_collect().await.unwrap();
-    let mut changed = 0;
-    for (sent, expected, got) in admitted {
-        let before = tolerations(&sent);
-        let got = json!(got);
-        let mut added = tolerations(&got);
-        added.retain(|toleration| !before.contains(toleration));
-        let added: BTreeSet<Taint> = added
-            .iter()
-            .filter(|toleration| toleration.toleration_seconds.is_none())
-            .map(|toleration| {
-                let text = |field: &Option<String>| field.clone().unwrap_or_default();
-                assert_eq!(toleration.operator.as_deref(), Some("Equal"));
-                Taint::new(&text(&toleration.key), &text(&toleration.value), &*text(&toleration.effect))
-            })
-            .collect();
-        assert_eq!(added, expected, "{sent:#}");
-        changed += usize::from(!expected.is_empty());
+    let (mut changed, mut refused, mut policies) = (0, 0, BTreeSet::new());
+    for (pod, namespace, is_daemon_set, got) in answers.buffered(HANDS).collect::<Vec<_>>().await {
+        let before: PodSpec = serde_json::from_value(pod["spec"].clone()).unwrap();
+        let mut expected = before.clone();
+        let request = if is_daemon_set { Request::DaemonSet } else { Request::Pod };
+        let is_ignored = !pod["metadata"]["annotations"].is_null();
+        let added = admission.admit(Created { namespace, request, is_ignored }, &mut expected);
+        changed += usize::from(!added.by_policies.is_empty());
+        policies.extend(added.by_policies.iter().filter_map(|added| Some(added.split_once(' ')?.0.to_owned())));
+        let class = expected.runtime_class.as_ref().filter(|_| !is_daemon_set).map(|name| &classes[name]);
+        if let Some(class) = class {
+            if class.conflict(&expected).is_some() {
+                refused += 1;
+                assert!(got.is_err(), "{namespace}: {pod:#}");
+                continue;
+            }
+            class.admit(&mut expected);
+        }
+        let got: PodSpec = serde_json::from_value(got.unwrap_or_else(|error| panic!("{error}: {pod:#}"))).unwrap();
+        assert_eq!(changed_fields(&got), changed_fields(&expected), "{namespace}, {:?}: {pod:#}", added.by_policies);
     }
-    println!("{changed} of {PODS} pods were changed");
-    assert!((PODS / 10..PODS * 4 / 5).contains(&changed), "{changed} of {PODS} were changed");
+    println!("{changed} of {PODS} were changed, and {refused} refused");
+    assert!((PODS / 5..PODS * 9 / 10).contains(&changed), "{changed} of {PODS} were changed");
+    assert!(
+        policies.iter().eq(["assign-class", "host-affinity", "linux-by-default", "tolerate-windows"]),
+        "{policies:?}"
+    );
     assert_no_panic(&harness.server);
 }

@@ -12,7 +12,7 @@ use winpool_core::plan::pools::pool::GuardedPool;
 
 use crate::kinds::WorkloadKind;
 use crate::pod::Pod;
-use crate::view::{AssignClass, Known, View, Workloads, changed_pool};
+use crate::view::{Known, Policies, View, Workloads, changed_pool};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct Snapshot {
     pub workloads: Workloads,
     /// The unfinished pods.
     pub pods: Known<Vec<Pod>>,
-    /// The admission policy `assign-class`, if it is installed.
-    pub assign_class: Known<Option<AssignClass>>,
+    /// winpool's admission policies that are in force.
+    pub policies: Known<Policies>,
     /// The current time.
     pub now: Now,
 }
@@ -68,7 +68,7 @@ impl Snapshot {
             classes: view.classes.known().cloned().unwrap_or_default(),
             pods: Known::Forbidden("not read".to_owned()),
             workloads: Workloads::default(),
-            assign_class: view.assign_class.clone(),
+            policies: Policies::of(&view.related),
             now,
         }
     }

@@ -35,7 +35,7 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     snapshot.nodes.insert(name.to_owned(), node.clone());
     let notes: Vec<String> = assumed
         .into_iter()
-        .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.assign_class))
+        .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.policies))
         .chain(without_pools)
         .chain(without_classes)
         .collect();

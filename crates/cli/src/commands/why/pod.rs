@@ -93,7 +93,7 @@ impl Question<'_> {
         }
         answer.remedy = around.after_class(&pod.spec, answer.remedy);
         around.add_scaling(&pod.spec, &mut answer).await;
-        answer.notes = around.lacks.notes;
+        answer.notes.extend(around.lacks.notes);
         Ok((answer, around.lacks.gaps))
     }
 
@@ -134,7 +134,7 @@ impl Question<'_> {
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
         answer.remedy = around.after_class(&workload.template, answer.remedy);
         around.add_scaling(&workload.template, &mut answer).await;
-        answer.notes = around.lacks.notes;
+        answer.notes.extend(around.lacks.notes);
         Ok((answer, around.lacks.gaps))
     }
 }

@@ -17,10 +17,10 @@ use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::lint::gmsa;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::view::{
-    AssignClass, GMSA_GROUP, Known, NODE_SELECTORS, Placed, RELATED, Reduced, Related, RelatedKind, SeenNode, View,
+    GMSA_GROUP, Known, NODE_SELECTORS, Placed, Policies, RELATED, Reduced, Related, RelatedKind, SeenNode, View,
     Workload,
 };
-use winpool_client::error::{RequestError, in_time};
+use winpool_client::error::RequestError;
 use winpool_client::node::ListedNode;
 use winpool_core::plan::pools::pool::GuardedPool;
 
@@ -44,14 +44,19 @@ pub async fn state(client: &Client, simulated: bool) -> Result<Seen, ReadError> 
     reader.view.pools = Known::Complete(reader.pools().await?);
     reader.view.nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
     reader.view.classes = Known::Complete(reader.classes().await?);
-    if simulated || !is_reported(&reader.view) {
+    let needs_policies = reader.view.guarded().is_some_and(|mut pools| pools.any(has_pod_defaults));
+    let needs_workloads = simulated || !is_reported(&reader.view);
+    if needs_workloads {
         reader.rest_of_decisions().await?;
+    }
+    if needs_workloads || needs_policies {
+        add_related(client, None, &mut reader.view).await?;
     }
     let pods = Api::<core::v1::Pod>::all(client.clone());
     let pods = live::collect("pods", &pods, live::unfinished_pods(), |pod: Pod| pod).await;
     reader.view.pods = live::known(pods)?;
-    reader.assign_class().await;
-    reader.gaps.in_cluster |= reader.view.pods.is_forbidden();
+    let are_policies_unknown = needs_policies && Policies::of(&reader.view.related).is_forbidden();
+    reader.gaps.in_cluster |= reader.view.pods.is_forbidden() || are_policies_unknown;
     reader.view.sort();
     Ok(reader.done())
 }
@@ -87,17 +92,21 @@ async fn related(client: &Client, namespace: Option<&str>, by: &View) -> Result<
         if !by.mentions(related) {
             continue;
         }
+        let mut listed = Ok(());
         for api_version in api_versions {
             let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let api = api_of(client, namespace.filter(|_| is_namespaced), &resource);
-            match live::list(kind, &api, ListParams::default(), |object| found.add(kind, "", object)).await {
-                Ok(()) | Err(ReadError::Forbidden { .. }) => break,
+            listed = match live::list(kind, &api, ListParams::default(), |object| found.add(kind, "", object)).await {
+                Ok(()) => Ok(()),
+                Err(error @ ReadError::Forbidden { .. }) => Err(error.to_string()),
                 // The cluster may serve another version.
-                Err(ReadError::Failed { error: RequestError::Gone, .. }) => {}
+                Err(ReadError::Failed { error: RequestError::Gone, .. }) => continue,
                 Err(error) => return Err(error),
-            }
+            };
+            break;
         }
+        found.set_listed(kind, listed);
     }
     Ok(found)
 }
@@ -130,6 +139,7 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     reader.add_builds_of_nodes();
     reader.written(scope.namespace).await?;
     add_related(client, scope.namespace, &mut reader.view).await?;
+    reader.note_policies();
     if scope.has_namespaces || scope.has_objects {
         reader.namespaces(scope.namespace, scope.has_namespaces).await?;
     }
@@ -147,7 +157,10 @@ pub async fn surroundings(client: &Client, manifests: &View) -> Result<Seen, Rea
     let mut reader = Reader::new(client);
     reader.surroundings(None).await?;
     reader.namespaces(None, false).await?;
-    reader.view.related = Arc::new(related(client, None, manifests).await?);
+    add_related(client, None, &mut reader.view).await?;
+    let of_manifests = related(client, None, manifests).await?;
+    Arc::make_mut(&mut reader.view.related).extend(of_manifests);
+    reader.note_policies();
     Ok(reader.done())
 }
 
@@ -224,40 +237,21 @@ impl<'c> Reader<'c> {
         Ok(())
     }
 
+    /// Notes that admission policies may not be listed.
+    pub fn note_policies(&mut self) {
+        if let Known::Forbidden(error) = Policies::of(&self.view.related) {
+            self.notes.push(format!("{error}; what admission policies change is not considered"));
+        }
+    }
+
     /// Reads workloads with what happens to their pods before the scheduler sees them, the version of Kubernetes and the templates of
     /// autoscalers.
     async fn rest_of_decisions(&mut self) -> Result<(), ReadError> {
         self.workloads().await?;
         self.namespaces(None, false).await?;
-        add_related(self.client, None, &mut self.view).await?;
         self.view.kubernetes = kubernetes_version(self.client).await;
         self.view.autoscalers = progress::waiting("reading NodePools", autoscalers::read(self.client)).await;
         Ok(())
-    }
-
-    /// Reads the admission policy `assign-class`, if a pool needs it.
-    pub async fn assign_class(&mut self) {
-        if !self.view.guarded().is_some_and(|mut pools| pools.any(has_pod_defaults)) {
-            return;
-        }
-        let named = async |kind: &str| {
-            let (_, api) = resource(self.client, None, ADMISSION, kind);
-            in_time(api.get(AssignClass::NAME)).await
-        };
-        let both = async {
-            named("MutatingAdmissionPolicy").await?;
-            named("MutatingAdmissionPolicyBinding").await
-        };
-        self.view.assign_class = match Box::pin(both).await {
-            Ok(binding) => {
-                let pool = binding.data.pointer("/spec/paramRef/name").and_then(Value::as_str);
-                Known::Complete(Some(AssignClass { pool: pool.map(str::to_owned) }))
-            }
-            // Without the policy, or on a version without such policies.
-            Err(RequestError::Gone) => Known::Complete(None),
-            Err(error) => Known::Forbidden(error.to_string()),
-        };
-        self.gaps.in_cluster |= self.view.assign_class.is_forbidden();
     }
 
     /// Reads the workloads as the operator reads them.

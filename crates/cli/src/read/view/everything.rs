@@ -50,7 +50,7 @@ pub async fn everything(
     reader.namespaces(None, has_namespaces).await?;
     reader.credential_specs().await?;
     add_related(client, None, &mut reader.view).await?;
-    reader.assign_class().await;
+    reader.note_policies();
     reader.view.sort();
     Ok(reader.done())
 }
