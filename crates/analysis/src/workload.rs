@@ -11,7 +11,7 @@ use winpool_core::pod as operator;
 
 use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::{Pod, PodSpec};
-use crate::view::{Created, QUEUE, Request};
+use crate::view::{Creation, QUEUE, Request};
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -140,7 +140,7 @@ impl<'a> WorkloadManifest<'a> {
     }
 
     /// Returns the request with which the API server gets the pod spec.
-    pub(crate) fn created(&self) -> Created<'_> {
+    pub(crate) fn creation(&self) -> Creation<'_> {
         let exists = self.own_metadata["creationTimestamp"].is_string();
         let request = match self.kind {
             "DaemonSet" | "Pod" if exists => Request::Earlier,
@@ -148,7 +148,7 @@ impl<'a> WorkloadManifest<'a> {
             _ => Request::Pod,
         };
         let is_ignored = is_ignored(self.metadata) || self.is_daemon_set() && is_ignored(self.own_metadata);
-        Created { namespace: self.namespace, request, is_ignored }
+        Creation { namespace: self.namespace, request, is_ignored }
     }
 
     pub fn object(&self) -> ObjectReference {

@@ -38,6 +38,7 @@ fn snapshot<'n>(
         workloads: Workloads::default(),
         pods: Known::Complete(Vec::new()),
         policies: Known::Complete(Policies::default()),
+        admission: Admission::default(),
         now: now(),
     }
 }

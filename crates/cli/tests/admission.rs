@@ -155,7 +155,8 @@ async fn levels_of_namespaces_queues_and_file_systems_are_read_from_a_cluster_an
 /// A cluster with a node of each system, a pool with a class, and a workload that says Windows by `os.name` alone.
 async fn cluster_with_policies(server: &Lent) -> Value {
     let client = server.client();
-    for node in [SimulatedNode::server_2022("win"), SimulatedNode::linux()] {
+    let windows = SimulatedNode::server_2022("win").taint("os", "windows", "NoSchedule");
+    for node in [windows, SimulatedNode::linux()] {
         node.join(&client).await.unwrap();
     }
     install_crd(&client).await.unwrap();
@@ -180,7 +181,13 @@ async fn what_policies_give_to_new_pods_is_part_of_every_answer() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let manifest = file("web.json");
-    fs::write(&manifest, web.to_string()).unwrap();
+    // A new DaemonSet. The DaemonSet controller ignores RuntimeClasses.
+    let mut agent = workload("Deployment", "agent", &json!({}), json!({"os": {"name": "windows"}}));
+    json_patch::merge(
+        &mut agent,
+        &json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "shop"}}),
+    );
+    fs::write(&manifest, json!({"apiVersion": "v1", "kind": "List", "items": [web, agent]}).to_string()).unwrap();
     let snapshot = async |name: &str| {
         let (_, text, error) = winpool(server.kubeconfig(), &["snapshot", "-n", "shop"]).await;
         assert!(!text.contains("web"), "{text}{error}");
@@ -196,9 +203,15 @@ async fn what_policies_give_to_new_pods_is_part_of_every_answer() {
         rules.filter(|rule| rule == "os-selector-missing").count()
     };
     let before = snapshot("before.yaml").await;
-    for against in ["", CLUSTER, &before] {
-        assert_eq!(found(against).await, 1, "{against}");
+    for (against, expected) in [("", 1), (CLUSTER, 2), (&before, 2)] {
+        assert_eq!(found(against).await, expected, "{against}");
     }
+    let plan = async |against: &str| {
+        let (_, text, _) = winpool(server.kubeconfig(), &["plan", "-f", &manifest, "--against", against]).await;
+        let parts = ["get the toleration", "DaemonSetWithoutPods"];
+        parts.into_iter().filter(|part| text.contains(part)).collect::<Vec<_>>()
+    };
+    assert_eq!(plan(&before).await.len(), 2);
 
     for component in ["tolerate-windows", "assign-class"] {
         manifests::apply(&server.client(), &manifests::component(component).unwrap()).await.unwrap();

@@ -397,7 +397,7 @@ impl Facts {
     /// Returns the pods of the workload with what their namespace, Kueue and policies add, and what that is.
     pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, OfNamespace<'_>) {
         let mut admitted = workload.pod.clone();
-        let added = self.admission.admit(workload.created(), &mut admitted);
+        let added = self.admission.admit(workload.creation(), &mut admitted);
         (admitted, added)
     }
 

@@ -9,7 +9,7 @@ use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::pod_security::Forbidden;
 use crate::system::{self, or_by_history};
-use crate::view::{Created, Node, Queued, Request};
+use crate::view::{Creation, Node, Queued, Request};
 use crate::workload::or_default;
 
 use super::kubelet::kubelet_refuses;
@@ -83,8 +83,8 @@ impl<'a> AdmittedPod<'a> {
             PlacedBy::DaemonSet if pod.created.is_none() => Request::DaemonSet,
             _ => Request::Earlier,
         };
-        let created = Created { namespace, request, is_ignored: pod.is_ignored };
-        let added = (!pod.is_bound).then(|| cluster.admission.admit(created, &mut spec));
+        let creation = Creation { namespace, request, is_ignored: pod.is_ignored };
+        let added = (!pod.is_bound).then(|| cluster.admission.admit(creation, &mut spec));
         let added = added.unwrap_or_default();
         let by_namespace = added.conflict.map(|(key, value)| {
             let (name, key, value) = (namespace.to_owned(), key.clone(), value.clone());

@@ -17,7 +17,7 @@ use crate::pod_security::{ENFORCE, PodSecurity, VERSION};
 
 use super::policies::InForce;
 use super::related::CONFIGURATION;
-use super::{Created, NODE_SELECTORS, Related, View};
+use super::{Creation, NODE_SELECTORS, Related, View};
 
 /// What is added to new pods by their namespace, their queue and policies, and which pods the API server refuses.
 #[derive(Clone, Debug, Default)]
@@ -114,8 +114,8 @@ impl Admission {
 
     /// Adds to a new pod what its namespace, Kueue and policies add; only policies change a DaemonSet. What the pod selects itself
     /// stays.
-    pub fn admit(&self, created: Created<'_>, spec: &mut PodSpec) -> OfNamespace<'_> {
-        let namespace = created.namespace;
+    pub fn admit(&self, creation: Creation<'_>, spec: &mut PodSpec) -> OfNamespace<'_> {
+        let namespace = creation.namespace;
         let queued = self.queued(namespace, spec);
         let selector = self.selectors.get(namespace);
         let conflict = selector.into_iter().flatten().find(|(key, value)| spec.selects_another(key, value));
@@ -125,9 +125,14 @@ impl Admission {
         if let Some(Queued::With(flavor)) = &queued {
             flavor.admit(spec);
         }
-        let none = BTreeMap::new();
-        let by_policies = self.policies.admit(created, self.labels.get(namespace).unwrap_or(&none), spec);
+        let by_policies = self.admit_by_policies(creation, spec);
         OfNamespace { selector, conflict, queued, by_policies }
+    }
+
+    /// Adds what policies add, and returns it as the ends of sentences about the policy.
+    pub fn admit_by_policies(&self, creation: Creation<'_>, spec: &mut PodSpec) -> Vec<String> {
+        let none = BTreeMap::new();
+        self.policies.admit(creation, self.labels.get(creation.namespace).unwrap_or(&none), spec)
     }
 
     /// Returns the level of PodSecurity that the namespace enforces, if it is known.

@@ -34,7 +34,7 @@ pub use admission::{Admission, OfNamespace, Queued};
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};
-pub use policies::{Created, Policies, Request};
+pub use policies::{Creation, Policies, Request};
 pub use reduced::Reduced;
 pub(crate) use related::{CONFIGURATION, FILE_SYSTEM, IS_DEFAULT, KUEUE, QUEUE};
 pub use related::{RELATED, Related, RelatedKind};

@@ -101,7 +101,7 @@ pub(super) struct InForce {
 
 /// A pod or a template, by what policies read beside its spec.
 #[derive(Clone, Copy, Debug)]
-pub struct Created<'a> {
+pub struct Creation<'a> {
     pub namespace: &'a str,
     pub request: Request,
     /// True if it has the annotation `winpool.dev/ignore`.
@@ -137,16 +137,16 @@ impl InForce {
     /// Changes a new pod, or the template of a new DaemonSet, and returns what was added, as the ends of sentences about the policy.
     pub(super) fn admit(
         &self,
-        created: Created<'_>,
+        creation: Creation<'_>,
         labels: &BTreeMap<String, String>,
         spec: &mut PodSpec,
     ) -> Vec<String> {
         let mut added = Vec::new();
-        let is_daemon_set = created.request == Request::DaemonSet;
-        if spec.node.is_some() || created.request == Request::Earlier {
+        let is_daemon_set = creation.request == Request::DaemonSet;
+        if spec.node.is_some() || creation.request == Request::Earlier {
             return added;
         }
-        let bound = |name: &str| self.policies.0.get(name).filter(|bound| bound.is_for(created.namespace, labels));
+        let bound = |name: &str| self.policies.0.get(name).filter(|bound| bound.is_for(creation.namespace, labels));
         let of_kind = |prefix: &str| bound(&format!("{prefix}{}", KINDS[usize::from(is_daemon_set)]));
         if !is_daemon_set {
             let from_namespace = labels.get(names::RUNTIME_CLASS).map(String::as_str);
@@ -154,14 +154,14 @@ impl InForce {
                 added.extend(assign_class(pool, from_namespace, spec));
             }
             for pool in self.enforced(bound(HOST_AFFINITY)) {
-                added.extend(prefer_hosts(pool, spec));
+                added.extend(host_affinity(pool, spec));
             }
         }
         if of_kind(LINUX).is_some() && says_no_system(spec) {
             spec.node_selector.insert(names::OS.to_owned(), "linux".to_owned());
             added.push("linux-by-default adds the nodeSelector kubernetes.io/os=linux".to_owned());
         }
-        for pool in self.enforced(of_kind(TOLERATE).filter(|_| !created.is_ignored)) {
+        for pool in self.enforced(of_kind(TOLERATE).filter(|_| !creation.is_ignored)) {
             if pool.spec.taint_policy == TaintPolicy::TaintAndTolerate {
                 added.extend(self.tolerate(pool, is_daemon_set, spec));
             }
@@ -377,7 +377,7 @@ fn contradicts(pool: &WindowsPool, name: &str, spec: &PodSpec) -> bool {
 }
 
 /// `winpool-host-affinity`: a pod of a class for any build gets the builds that run its images.
-fn prefer_hosts(pool: &WindowsPool, spec: &mut PodSpec) -> Option<String> {
+fn host_affinity(pool: &WindowsPool, spec: &mut PodSpec) -> Option<String> {
     let name = spec.runtime_class.as_ref().filter(|_| !spec.has_host_network)?;
     let is_open = |class: &RuntimeClassStatus| {
         let is_for_any = class.build == ANY_VERSION && class.isolation == Isolation::Process;

@@ -11,7 +11,7 @@ use crate::pod::{Pod, PodSpec};
 use crate::pod_security::Violations;
 use crate::workload::{WorkloadManifest, is_ignored, or_default};
 
-use super::QUEUE;
+use super::{Creation, QUEUE, Request};
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -165,6 +165,16 @@ impl Workload {
             ..of_object.clone()
         };
         Ok(WorkloadManifest::read_all(object).into_iter().flatten().map(of_template).collect())
+    }
+
+    /// Returns the request with which the API server gets its template, or its new pods.
+    pub fn creation(&self, kind: &'static WorkloadKind) -> Creation<'_> {
+        let request = match (kind.is_daemon_set(), &self.created) {
+            (true, Some(_)) => Request::Earlier,
+            (true, None) => Request::DaemonSet,
+            (false, _) => Request::Pod,
+        };
+        Creation { namespace: or_default(&self.namespace), request, is_ignored: self.is_ignored }
     }
 
     /// Returns a pod as its template says. That of a DaemonSet that exists is not new: policies have seen the template.

@@ -20,7 +20,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use winpool_analysis::pod::{ClassExt, PodSpec};
 use winpool_analysis::view::policies::{BINDING, POLICY};
-use winpool_analysis::view::{Created, Known, Related, Request, View};
+use winpool_analysis::view::{Creation, Known, Related, Request, View};
 use winpool_client::node::ListedNode;
 use winpool_core::api::{Taint, WindowsPool};
 use winpool_core::node::{Applied, Watched};
@@ -440,7 +440,7 @@ async fn commands_know_what_policies_do_with_new_pods() {
         let mut expected = before.clone();
         let request = if is_daemon_set { Request::DaemonSet } else { Request::Pod };
         let is_ignored = !pod["metadata"]["annotations"].is_null();
-        let added = admission.admit(Created { namespace, request, is_ignored }, &mut expected);
+        let added = admission.admit(Creation { namespace, request, is_ignored }, &mut expected);
         changed += usize::from(!added.by_policies.is_empty());
         policies.extend(added.by_policies.iter().filter_map(|added| Some(added.split_once(' ')?.0.to_owned())));
         let class = expected.runtime_class.as_ref().filter(|_| !is_daemon_set).map(|name| &classes[name]);

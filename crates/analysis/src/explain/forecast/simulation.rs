@@ -23,7 +23,8 @@ use winpool_core::pod::{self as operator, Class, PodProgress};
 
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, table_of};
-use crate::view::{Known, Workload, after, changed_pool};
+use crate::view::{Admission, Creation, Known, Request, Workload, after, changed_pool};
+use crate::workload::or_default;
 
 use super::class_request::apply_request;
 use super::snapshot::Snapshot;
@@ -58,6 +59,8 @@ pub struct Simulation {
     pub(super) unknown_pods: Option<UnknownPods>,
     /// The reason why the operator does not know the `DaemonSets`, if it does not.
     unknown_daemon_sets: Option<UnknownPods>,
+    /// What the API server adds to new pods.
+    admission: Admission,
     /// The current time.
     pub(super) now: Now,
     version: u64,
@@ -90,7 +93,16 @@ impl Simulation {
         };
         let unknown_pods = pods.as_ref().err().cloned().map(UnknownPods::Denied);
         let workloads = snapshot.workloads.known().into_iter().flatten();
-        let workloads = workloads.map(|(kind, workload)| (kind, workload.clone())).collect();
+        let stored = |(kind, workload): (&'static WorkloadKind, &Workload)| {
+            let mut workload = workload.clone();
+            if kind.is_daemon_set() {
+                let mut template = std::mem::take(&mut workload.template);
+                snapshot.admission.admit_by_policies(workload.creation(kind), &mut template);
+                workload.template = template;
+            }
+            (kind, workload)
+        };
+        let workloads = workloads.map(stored).collect();
         let refused = snapshot.workloads.refused();
         let refused = refused.get("daemonsets");
         let unknown_daemon_sets = refused.map(|reason| UnknownPods::Denied((*reason).to_owned()));
@@ -107,6 +119,7 @@ impl Simulation {
             table: PodTable::default(),
             unknown_pods,
             unknown_daemon_sets,
+            admission: snapshot.admission,
             now: snapshot.now,
             version: 0,
         };
@@ -297,6 +310,11 @@ impl Simulation {
         let mut pod = pod.clone();
         UID.clone_into(&mut pod.uid);
         let is_new = pod.created.is_none() && !pod.is_bound;
+        if is_new {
+            let (namespace, is_ignored) = (or_default(&pod.operator.namespace), pod.operator.is_ignored);
+            let creation = Creation { namespace, request: Request::Pod, is_ignored };
+            self.admission.admit_by_policies(creation, &mut pod.spec);
+        }
         if let Some(class) = pod.spec.runtime_class.as_ref().filter(|_| is_new).and_then(|name| self.classes.get(name))
         {
             let class = Class::from(&**class);

@@ -12,7 +12,7 @@ use winpool_core::plan::pools::pool::GuardedPool;
 
 use crate::kinds::WorkloadKind;
 use crate::pod::Pod;
-use crate::view::{Known, Policies, View, Workloads, changed_pool};
+use crate::view::{Admission, Known, Policies, View, Workloads, changed_pool};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub pods: Known<Vec<Pod>>,
     /// winpool's admission policies that are in force.
     pub policies: Known<Policies>,
+    /// What happens to new pods.
+    pub admission: Admission,
     /// The current time.
     pub now: Now,
 }
@@ -69,6 +71,7 @@ impl Snapshot {
             pods: Known::Forbidden("not read".to_owned()),
             workloads: Workloads::default(),
             policies: Policies::of(&view.related),
+            admission: view.admission(),
             now,
         }
     }
