@@ -157,13 +157,13 @@ pub async fn clean_up(
     }
     let seize = Box::pin(seize(&client, &namespace)).await;
     let seized = seize.map_err(|source| CleanupError::Lease { namespace: namespace.clone(), source })?;
-    let leadership = seized.as_ref().map_or_else(Leadership::alone, Seized::leadership);
+    let leadership = seized.as_ref().map_or_else(Leadership::alone, |seized| seized.leadership.clone());
     Box::pin(operator::uninstall(config, leadership.clone(), found.missing.clone(), SEIZED))
         .await
         .map_err(Unusable::from)?;
     tokio::time::sleep(SETTLE).await;
     let mut left: Vec<String> = Box::pin(Found::read(&client)).await?.objects().collect();
-    let had_leader = seized.as_ref().is_some_and(Seized::had_leader);
+    let had_leader = seized.as_ref().is_some_and(|seized| seized.had_leader);
     let still_runs = had_leader && !arguments.uninstalling;
     if left.is_empty() {
         let applier = Applier::new(client, leadership);

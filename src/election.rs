@@ -230,8 +230,10 @@ const POLL: Duration = Duration::from_secs(1);
 pub struct Seized {
     leases: Leases,
     lease: Lease,
-    leadership: Leadership,
-    had_leader: bool,
+    /// That of an [`Applier`](crate::write::Applier).
+    pub leadership: Leadership,
+    /// True if the Lease had a holder when it was taken.
+    pub had_leader: bool,
 }
 
 impl Seized {
@@ -244,7 +246,7 @@ impl Seized {
     /// does not wait.
     ///
     /// Running operators stay standby until `duration` is over, counted from when they saw it. All writes have to end
-    /// before that; [`Seized::leadership`] ends then.
+    /// before that; `leadership` ends then.
     ///
     /// # Errors
     /// Fails if the Lease cannot be read or written, with [`RequestError::Conflict`] if others keep writing it.
@@ -282,16 +284,6 @@ impl Seized {
             return Ok(Self { leases, lease, leadership, had_leader });
         }
         Err(RequestError::Conflict)
-    }
-
-    /// True if the Lease had a holder when it was taken.
-    pub fn had_leader(&self) -> bool {
-        self.had_leader
-    }
-
-    /// The leadership for an [`Applier`](crate::write::Applier).
-    pub fn leadership(&self) -> Leadership {
-        self.leadership.clone()
     }
 
     /// Releases the Lease, so that the next process can lead, at once or after this time.

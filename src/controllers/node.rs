@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::FuturesUnordered;
-use futures::{Stream, StreamExt, future};
+use futures::{StreamExt, future};
 use kube::Resource;
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::watcher;
@@ -34,18 +34,13 @@ const REIMAGED: &str = "reimaged Nodes";
 /// Keeps Windows nodes up to date, `concurrency` of them at the same time, until `stop` is cancelled and the requests in
 /// flight have ended.
 pub async fn run(context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
-    let events = context.watch_health.watch(&context.client, Selection::Labels(&node::windows()), NODES);
-    let events = events.filter_map(|event| future::ready(event.ok()));
-    let filled = || context.listed(NODES);
-    execute_steps(events, filled, &context.nodes, &context, concurrency, stop).await;
+    execute_steps(&node::windows(), NODES, &context.nodes, &context, concurrency, stop).await;
 }
 
 /// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
 /// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
 pub async fn run_reimaged(context: Arc<Context>, stop: CancellationToken) {
-    let events = context.watch_health.watch(&context.client, Selection::Labels(&node::reimaged()), REIMAGED);
-    let events = events.filter_map(|event| future::ready(event.ok()));
-    execute_steps(events, || {}, &context.reimaged, &context, 1, stop).await;
+    execute_steps(&node::reimaged(), REIMAGED, &context.reimaged, &context, 1, stop).await;
 }
 
 /// Keeps the names, systems and groups of all other nodes up to date.
@@ -73,16 +68,17 @@ pub async fn run_others(context: Arc<Context>, stop: CancellationToken) {
     }
 }
 
-/// Executes the steps of all nodes, in the order in which they became due. Calls `filled` after each list.
+/// Watches the nodes with these labels, and executes their steps in the order in which they became due.
 async fn execute_steps(
-    events: impl Stream<Item = watcher::Event<ListedNode>>,
-    filled: impl Fn(),
+    labels: &str,
+    kind: &'static str,
     nodes: &SharedNodes,
     context: &Context,
     concurrency: u16,
     stop: CancellationToken,
 ) {
-    let (mut events, mut listed) = (pin!(events), Vec::new());
+    let events = context.watch_health.watch(&context.client, Selection::Labels(labels), kind);
+    let (mut events, mut listed) = (pin!(events.filter_map(|event| future::ready(event.ok()))), Vec::new());
     let (mut queue, mut running) = (Queue::default(), FuturesUnordered::new());
     loop {
         // Nodes that need nothing end at once: other tasks have to get their turn.
@@ -107,7 +103,7 @@ async fn execute_steps(
                 let due = event.map(|event| nodes.lock().observe(event, Instant::now()));
                 due.into_iter().flatten().for_each(|name| queue.add(&name));
                 if is_list {
-                    filled();
+                    context.listed(kind);
                 }
                 wake_pools(nodes, context);
             }

@@ -224,11 +224,9 @@ impl Loop {
             match step {
                 Step::Publish(policy) => self.context.publish(&policy),
                 Step::Wait(until) => {
-                    if let Some(status) = self.memory.status_of(&name) {
-                        self.context.metrics.gauges.status(&name, status);
-                    }
+                    let status = self.memory.status_of(&name).cloned().unwrap_or_default();
                     let failing = self.context.pods.health(&self.context.nodes.lock(), Instant::now()).counts(&name);
-                    self.context.metrics.gauges.failing(&name, failing);
+                    self.context.metrics.gauges.see(&name, status, failing);
                     if let Some((started, error)) = self.rounds.remove(&name) {
                         self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
                     }
@@ -334,7 +332,14 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
     Ok(match step {
         Step::ReadPool { .. } => Answer::Pool(applier.read_pool(&name).await?.map(Box::new)),
         Step::SetFinalizer(wanted) => Answer::Written(Box::new(applier.set_finalizer(guarded.meta(), *wanted).await?)),
-        Step::Class(class) => class_request(context, &class.name, &class.request).await?,
+        Step::Class(class) => match &class.request {
+            ClassRequest::Create(wanted) => Answer::Class(Some(applier.create_class(wanted).await?.into())),
+            ClassRequest::Patch { uid, version, changes } => {
+                let patch = runtime_class_patch(uid, version, changes);
+                Answer::Class(Some(applier.patch_class(&class.name, patch).await?.into()))
+            }
+            ClassRequest::Delete(seen) => Answer::Class(applier.delete_class(seen).await?.map(Into::into)),
+        },
         Step::ListLabelledNodes => {
             let mut labelled = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
@@ -351,18 +356,6 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             Answer::Written(Box::new(applier.write_status(guarded.meta(), seen.as_ref(), status).await?))
         }
         Step::Publish(_) | Step::Wait(_) => Answer::Done,
-    })
-}
-
-async fn class_request(context: &Context, name: &str, request: &ClassRequest) -> Result<Answer, RequestError> {
-    let applier = &context.applier;
-    Ok(match request {
-        ClassRequest::Create(class) => Answer::Class(Some(applier.create_class(class).await?.into())),
-        ClassRequest::Patch { uid, version, changes } => {
-            let patch = runtime_class_patch(uid, version, changes);
-            Answer::Class(Some(applier.patch_class(name, patch).await?.into()))
-        }
-        ClassRequest::Delete(class) => Answer::Class(applier.delete_class(class).await?.map(Into::into)),
     })
 }
 

@@ -35,7 +35,7 @@ pub struct Gauges {
 }
 
 /// The state of a pool as the pool controller last saw it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PoolGauges {
     status: WindowsPoolStatus,
     /// The numbers of failing pods by cause, if they are known.
@@ -47,12 +47,9 @@ impl Gauges {
         Self { nodes, leader, pools: Arc::default() }
     }
 
-    pub fn status(&self, pool: &str, status: &WindowsPoolStatus) {
-        self.pools.lock().entry(pool.to_owned()).or_default().status = status.clone();
-    }
-
-    pub fn failing(&self, pool: &str, counts: Option<BTreeMap<Cause, usize>>) {
-        self.pools.lock().entry(pool.to_owned()).or_default().failing = counts;
+    /// Shows this of the pool from now on.
+    pub fn see(&self, pool: &str, status: WindowsPoolStatus, failing: Option<BTreeMap<Cause, usize>>) {
+        self.pools.lock().insert(pool.to_owned(), PoolGauges { status, failing });
     }
 
     /// Forgets deleted pools.

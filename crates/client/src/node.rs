@@ -156,11 +156,10 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstItems<T,
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut items = Vec::new();
-        while items.len() < MOST {
-            match list.next_element()? {
-                Some(item) => items.push(item),
-                None => return Ok(First(items)),
-            }
+        while items.len() < MOST
+            && let Some(item) = list.next_element()?
+        {
+            items.push(item);
         }
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(First(items))

@@ -144,7 +144,6 @@ mod tests {
         let metrics = Metrics::new(Arc::new(nodes));
         metrics.leader.set(1);
         metrics.count(RequestInfo { verb: "get", resource: "nodes" }, "200".to_owned());
-        metrics.gauges.failing("default", Some(BTreeMap::new()));
         let class = json!({
             "name": "windows-2022", "build": "10.0.20348", "handler": "runhcs-wcow-process", "state": "Applied", "nodes": 1,
         });
@@ -154,7 +153,7 @@ mod tests {
             "type": "Ready", "status": "True", "reason": "Converged", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let status = json!({"runtimeClasses": [class], "problems": [problem], "conditions": [condition]});
-        metrics.gauges.status("default", &read(status));
+        metrics.gauges.see("default", read(status), Some(BTreeMap::new()));
         metrics.encode().unwrap()
     }
 

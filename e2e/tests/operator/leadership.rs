@@ -155,7 +155,7 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     assert!(started.elapsed() >= LEASE_DURATION);
 
     // The new holder may write, and no other process does.
-    let applier = Applier::new(harness.client.clone(), seized.leadership());
+    let applier = Applier::new(harness.client.clone(), seized.leadership.clone());
     let patch: JsonPatch =
         serde_json::from_value(json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}])).unwrap();
     applier.patch_node("meanwhile", patch).await.unwrap();

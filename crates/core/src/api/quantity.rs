@@ -2,6 +2,11 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+/// From billionths on, each a thousand times the one before.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// Each 1024 times the one before.
+const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+
 /// True if both are the same amount. Texts that are not quantities are equal only to themselves.
 pub fn equal(a: &Quantity, b: &Quantity) -> bool {
     amount(a).zip(amount(b)).map_or(a.0 == b.0, |(a, b)| a == b)
@@ -13,24 +18,12 @@ pub fn amount(Quantity(text): &Quantity) -> Option<i128> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (mantissa, decimals) = decimal(number)?;
-    let (factor, exponent): (i128, i64) = match suffix {
-        "n" => (1, 0),
-        "u" => (1, 3),
-        "m" => (1, 6),
-        "" => (1, 9),
-        "k" => (1, 12),
-        "M" => (1, 15),
-        "G" => (1, 18),
-        "T" => (1, 21),
-        "P" => (1, 24),
-        "E" => (1, 27),
-        "Ki" => (1 << 10, 9),
-        "Mi" => (1 << 20, 9),
-        "Gi" => (1 << 30, 9),
-        "Ti" => (1 << 40, 9),
-        "Pi" => (1 << 50, 9),
-        "Ei" => (1 << 60, 9),
-        _ => (1, i64::from(suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?) + 9),
+    let place =
+        |suffixes: &[&str]| (0_i64..).zip(suffixes).find(|(_, known)| **known == suffix).map(|(place, _)| place);
+    let (factor, exponent): (i128, i64) = match (place(&DECIMAL), place(&BINARY)) {
+        (Some(place), _) => (1, 3 * place),
+        (None, Some(place)) => (1 << (10 * (place + 1)), 9),
+        (None, None) => (1, i64::from(suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?) + 9),
     };
     let largest = i128::from(i64::MAX) * 1_000_000_000;
     let Some(amount) = mantissa.checked_mul(factor) else { return Some(largest * mantissa.signum()) };

@@ -36,8 +36,7 @@ pub(crate) const STRIPPED: &str = "a mutating webhook or admission policy remove
 
 /// The patch that applies `plan` to the node with this uid.
 pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy) -> Patch {
-    let mut patch = Operations::default();
-    patch.test(&["metadata", "uid"], json!(uid));
+    let mut patch = Operations::of(json!(uid));
     patch.test(&["spec", "taints"], node.taints.to_json());
     if let Some(version) = &node.kernel_version
         && needs_version(node, plan)
@@ -99,8 +98,7 @@ impl FieldChange {
 /// The patch *replaces* resourceVersion instead of testing it, so that the API server answers a stale one with 409
 /// Conflict.
 pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldChange]) -> Patch {
-    let mut patch = Operations::default();
-    patch.test(&["metadata", "uid"], json!(uid));
+    let mut patch = Operations::of(json!(uid));
     patch.replace(&["metadata", "resourceVersion"], json!(resource_version));
     for FieldChange { path, to } in changes {
         patch.set(path, to.clone());
@@ -111,8 +109,7 @@ pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldCh
 /// The patch that replaces the status of the pool with this uid. `seen` is the status that it was computed from, as
 /// the API server sent it. A status that records other taints is not replaced, because nodes may have them already.
 pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus) -> Patch {
-    let mut patch = Operations::default();
-    patch.test(&["metadata", "uid"], json!(uid));
+    let mut patch = Operations::of(json!(uid));
     match seen {
         Some(seen) => patch.test(&["status", "taints"], json!(seen.get("taints"))),
         None => patch.test(&["status"], Value::Null),
@@ -123,8 +120,7 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
 
 /// The patch that adds these tolerations to a pod, if it still has those that were seen. Adding twice would double them.
 pub fn toleration_patch(uid: &str, seen: &[Toleration], added: &[Toleration]) -> Patch {
-    let mut patch = Operations::default();
-    patch.test(&["metadata", "uid"], json!(uid));
+    let mut patch = Operations::of(json!(uid));
     patch.test(&["spec", "tolerations"], if seen.is_empty() { Value::Null } else { json!(seen) });
     patch.set(&["spec", "tolerations"], json!([seen, added].concat()));
     Patch(patch.0)
@@ -140,17 +136,20 @@ pub fn finalizers(object: &ObjectMeta, wanted: bool) -> Vec<String> {
 
 /// The patch that adds winpool's finalizer to the pool, or removes it.
 pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
-    let mut patch = Operations::default();
-    patch.test(&["metadata", "uid"], json!(pool.uid));
+    let mut patch = Operations::of(json!(pool.uid));
     patch.test(&["metadata", "finalizers"], json!(pool.finalizers));
     patch.set(&["metadata", "finalizers"], json!(finalizers(pool, wanted)));
     Patch(patch.0)
 }
 
-#[derive(Default)]
 struct Operations(Vec<PatchOperation>);
 
 impl Operations {
+    /// Begins the patch of the object with this uid.
+    fn of(uid: Value) -> Self {
+        Self(vec![PatchOperation::Test(TestOperation { path: pointer(&["metadata", "uid"]), value: uid })])
+    }
+
     fn test(&mut self, path: &[&str], value: Value) {
         self.0.push(PatchOperation::Test(TestOperation { path: pointer(path), value }));
     }

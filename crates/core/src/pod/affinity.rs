@@ -13,11 +13,8 @@ pub fn is_empty(term: &NodeSelectorTerm) -> bool {
 
 /// True if the required node affinity with these terms allows a node with these labels and this name.
 pub fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
-    terms.is_empty() || terms.iter().any(|term| matches(term, labels, name))
-}
-
-fn matches(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> bool {
-    !is_empty(term) && found(term, labels, name).all(|(expression, found)| holds(expression, found))
+    let holds_all = |term| found(term, labels, name).all(|(expression, found)| holds(expression, found));
+    terms.is_empty() || terms.iter().any(|term| !is_empty(term) && holds_all(term))
 }
 
 /// The expressions of a term, each with the value that a node with these labels and this name has.

@@ -228,8 +228,15 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
     let former = record.pool().filter(|_| pool.is_none() && record.belongs_to_a_live_pool(policy));
     // Nothing releases it once a deleted pool is gone.
     let is_last_chance = former.and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
+    if !counted.ignored && record.belongs_to_a_suspended_pool(policy) {
+        return Assessment::default();
+    }
     if node.contradicts_itself() && !is_last_chance {
-        return contradictory(node, pool, policy, &record, counted);
+        // It counts for its pool, without a change. Neither its build nor its taints make RuntimeClasses.
+        let change = |pool| taints::plan(node, record.applied.as_ref(), Some(pool), policy, Consent::Given).0;
+        let lacking = pool.filter(|_| !counted.ignored).and_then(change);
+        let uncarried = lacking.map(|change| change.added).unwrap_or_default();
+        return Assessment { contradicts_itself: true, uncarried, ..counted };
     }
     let known = Assessment {
         build: node.windows_build(),
@@ -238,13 +245,8 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
         releasing: former.map(str::to_owned),
         ..counted
     };
-    if known.ignored {
-        return known;
-    }
-    if record.belongs_to_a_suspended_pool(policy) {
-        return Assessment::default();
-    }
     match (pool, former) {
+        _ if known.ignored => known,
         (Some(pool), _) => owned(node, pool, policy, consent, &record, known),
         (None, Some(_)) => Assessment { plan: release(node, &record, policy), ..known },
         (None, None) => known,
@@ -281,24 +283,6 @@ fn owned(
         applied: record.annotation_change(applied.as_ref()),
     };
     Assessment { taints, label_settles, plan, ..known }
-}
-
-/// Counts a node that contradicts itself for its pool, without a change. Neither its build nor its taints make
-/// RuntimeClasses.
-fn contradictory(
-    node: &NodeFields,
-    pool: Option<&Pool>,
-    policy: &Policy,
-    record: &NodeRecord,
-    assessment: Assessment,
-) -> Assessment {
-    if !assessment.ignored && record.belongs_to_a_suspended_pool(policy) {
-        return Assessment::default();
-    }
-    let change = |pool| taints::plan(node, record.applied.as_ref(), Some(pool), policy, Consent::Given).0;
-    let lacking = pool.filter(|_| !assessment.ignored).and_then(change);
-    let uncarried = lacking.map(|change| change.added).unwrap_or_default();
-    Assessment { contradicts_itself: true, uncarried, ..assessment }
 }
 
 /// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any

@@ -75,14 +75,20 @@ impl NodeTable {
                 let before = std::mem::replace(&mut self.awaited, nodes);
                 let changed: Vec<_> = before.symmetric_difference(&self.awaited).cloned().collect();
                 for name in &changed {
-                    self.await_pods(name, now);
+                    if let Some(entry) = self.entries.get_mut(name) {
+                        entry.watched.awaits_pods = self.awaited.contains(name);
+                    }
+                    self.count(name, now);
                 }
                 changed.into_iter().filter(|name| self.is_due(name, now)).collect()
             }
             NodeEvent::TermBegan => {
                 self.written_by = None;
                 self.attempts.clear();
-                self.entries.values_mut().for_each(Entry::begin_term);
+                // Another process may have changed it since.
+                for entry in self.entries.values_mut() {
+                    (entry.conflict, entry.wait_reasons, entry.is_behind) = (None, None, false);
+                }
                 self.count_all(now);
                 Vec::new()
             }
@@ -188,13 +194,6 @@ impl NodeTable {
         let entry = self.written_by.as_ref().zip(self.entries.get(name));
         let need = |(policy, entry): (&Arc<Policy>, &Entry)| entry.next(policy, now);
         !matches!(entry.map(need), None | Some(Need::Nothing(None)))
-    }
-
-    /// Notes if the node waits for its pods.
-    fn await_pods(&mut self, name: &str, now: Instant) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.watched.awaits_pods = self.awaited.contains(name);
-        self.count(name, now);
     }
 
     fn see(&mut self, object: Arc<NodeObject>, now: Instant) {
@@ -443,11 +442,6 @@ impl Entry {
                 wait_reasons.refusals.clear();
             }
         }
-    }
-
-    /// Forgets everything that another process may have changed since.
-    pub(crate) fn begin_term(&mut self) {
-        (self.conflict, self.wait_reasons, self.is_behind) = (None, None, false);
     }
 }
 

@@ -80,7 +80,8 @@ impl PodFact {
     ) -> Self {
         let node = pod.spec.node.as_deref().map(|node| texts.intern(node));
         let stage = stage(pod);
-        let mut failures = failures(pod);
+        let failures = pod.start_status.refusal.iter().chain(&pod.start_status.failures);
+        let mut failures: Vec<_> = failures.take(FAILURES).copied().collect();
         let same_node = before.filter(|before| before.node == node);
         // While a container waits for its next attempt, older kubelets do not repeat why the last one failed.
         if let Some(before) = same_node.filter(|_| stage == PodStage::Starting && failures.is_empty()) {
@@ -154,10 +155,4 @@ fn stage(pod: &Pod) -> PodStage {
         PodProgress::Waiting if !status.has_sandbox && status.failures.is_empty() => PodStage::WithoutSandbox,
         _ => PodStage::Starting,
     }
-}
-
-fn failures(pod: &Pod) -> Vec<&'static KnownError> {
-    let status = &pod.start_status;
-    let all = status.refusal.into_iter().chain(status.failures.iter().copied());
-    all.take(FAILURES).collect()
 }

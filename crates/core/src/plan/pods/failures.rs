@@ -322,18 +322,13 @@ impl PodFailures {
     pub fn add(&mut self, failure: PodFailure) {
         *self.counts.entry((failure.pool.clone(), failure.cause)).or_default() += 1;
         let key = (failure.pool.clone(), failure.cause, failure.workload.clone());
-        let is_full = self.groups.len() >= GROUPS;
-        match self.groups.get_mut(&key) {
-            Some(group) => {
-                group.pods += 1;
-                if failure.pod < group.example.pod {
-                    group.example = failure;
-                }
+        if self.groups.len() < GROUPS || self.groups.contains_key(&key) {
+            let first = || FailureGroup { pods: 0, example: failure.clone() };
+            let group = self.groups.entry(key).or_insert_with(first);
+            group.pods += 1;
+            if failure.pod < group.example.pod {
+                group.example = failure;
             }
-            None if !is_full => {
-                self.groups.insert(key, FailureGroup { pods: 1, example: failure });
-            }
-            None => {}
         }
     }
 
@@ -406,16 +401,6 @@ impl PodEvent {
     /// True if the kubelet has ended the pod.
     pub(crate) fn is_end(&self) -> bool {
         self.reason == "NodeAffinity"
-    }
-
-    /// The moment of the last one like it.
-    pub(crate) fn seen(&self, now: Now) -> Instant {
-        moment(self.last.or(self.first), now)
-    }
-
-    /// The moment of the first one like it.
-    pub(crate) fn began(&self, now: Now) -> Instant {
-        moment(self.first, now)
     }
 }
 

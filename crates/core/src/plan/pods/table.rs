@@ -337,7 +337,7 @@ impl PodTable {
             if let Some(fact) = on_node.cloned() {
                 let trouble = Some(Box::new(PodTrouble { failures: vec![error], ..PodTrouble::default() }));
                 let fact = PodFact { trouble, ..fact };
-                self.ended(name.into(), error, fact, event.seen(now), now.instant);
+                self.ended(name.into(), error, fact, moment(event.last.or(event.first), now), now.instant);
             }
             return;
         }
@@ -349,7 +349,8 @@ impl PodTable {
         }
         let is_known = fact.trouble().sandbox.as_ref().is_some_and(|known| known.error.counted == error.counted);
         if !is_known {
-            fact.trouble.get_or_insert_default().sandbox = Some(SandboxError { error, began: event.began(now) });
+            fact.trouble.get_or_insert_default().sandbox =
+                Some(SandboxError { error, began: moment(event.first, now) });
             self.may_fail.insert(name);
             self.changed = true;
         }

@@ -57,17 +57,14 @@ impl LaggingClass {
         !self.is_missing && self.taints.contains(taint)
     }
 
-    /// True if the node may not get the taint before the class tolerates it.
+    /// True if the node may not get the taint before the class tolerates it: the class selects the node, now or once that has
+    /// its build label and capability labels.
     pub(crate) fn holds(&self, taint: &Taint, node: &NodeFields, build: Option<Build>) -> bool {
-        self.taints.contains(taint) && self.selects(node, build)
-    }
-
-    /// True if the class selects the node, now or once that has its build label and capability labels.
-    fn selects(&self, node: &NodeFields, build: Option<Build>) -> bool {
         let is_planned = |key: &str, value: &str| match key {
             names::WINDOWS_BUILD => build.is_none_or(|build| build.to_string() == value),
             key => key.starts_with(names::CAPABILITY_LABEL_PREFIX),
         };
-        self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value) || is_planned(key, value))
+        let is_selected = |key: &str, value: &str| node.labels.get(key) == Some(value) || is_planned(key, value);
+        self.taints.contains(taint) && self.selector.iter().all(|(key, value)| is_selected(key, value))
     }
 }

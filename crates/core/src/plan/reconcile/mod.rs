@@ -451,7 +451,8 @@ impl Memory {
         let Some(memory) = self.pools.get(round.name()) else { return true };
         let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
         let are_pods_unseen = cluster.objectors() == Err(&UnknownPods::NotListed) || cluster.has_yet_to_look_for(pool);
-        is_first && !round.tally().held.is_empty() && are_pods_unseen && !memory.cannot_read()
+        let cannot_read = memory.intent.as_ref().is_some_and(|intent| intent.consent.cannot_read);
+        is_first && !round.tally().held.is_empty() && are_pods_unseen && !cannot_read
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
@@ -498,11 +499,6 @@ impl PoolMemory {
         }
         let retry = self.retry(RequestKind::Read, now);
         Some(retry.map_or(Step::ReadPool { uid, version }, |(until, _)| Step::Wait(Some(until))))
-    }
-
-    /// True while winpool cannot read a kind.
-    fn cannot_read(&self) -> bool {
-        self.intent.as_ref().is_some_and(|intent| intent.consent.cannot_read)
     }
 
     fn class(&mut self, name: &str) -> &mut ClassMemory {
