@@ -297,13 +297,15 @@ fn a_transition_time_changes_only_when_the_condition_turns() {
 }
 
 #[test]
-fn the_same_observation_gives_the_same_status_at_any_time() {
+fn the_same_observation_gives_the_same_status_at_any_time_but_for_last_seen() {
     for observation in [done(), counted(NodeCounts { selected: 3, pending: 3, ..NodeCounts::default() }, 1, 2)] {
         let first = report(&pool("{}"), &observation);
         let text = serde_json::to_string(&first).unwrap();
         let stored: WindowsPoolStatus = serde_json::from_str(&text).unwrap();
-        let again = status(&pool("{}"), &observation, Some(&stored), at("2027-01-01T00:00:00Z"));
-        assert_eq!(serde_json::to_string(&again).unwrap(), text);
+        let again = |time: &str| status(&pool("{}"), &observation, Some(&stored), at(time));
+        assert_eq!(serde_json::to_string(&again("2026-03-01T12:09:59Z")).unwrap(), text);
+        let late = WindowsPoolStatus { last_seen: first.last_seen.clone(), ..again("2027-01-01T00:00:00Z") };
+        assert_eq!(serde_json::to_string(&late).unwrap(), text);
     }
 }
 

@@ -321,6 +321,7 @@ async fn restart(stage: &Stage, turn: Turn) -> Result<Values> {
 /// Heartbeats on a converged cluster. Floor: the same cache, doing nothing.
 #[expect(clippy::cast_precision_loss, reason = "numbers of events are small")]
 async fn quiet(stage: &Stage, turn: Turn, events: usize) -> Result<Values> {
+    stage.forget_last_seen().await?;
     let writer = stage.writer(turn, "cache").await?;
     tokio::time::sleep(SETTLED).await;
     let (meter, before) = (Meter::start(stage, Some(&writer)).await?, stage.observer.events());

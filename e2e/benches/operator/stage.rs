@@ -84,6 +84,13 @@ impl Stage {
         Ok(())
     }
 
+    /// Lets winpool say at its start that it runs, so that it does not say so again within the next ten minutes.
+    pub async fn forget_last_seen(&self) -> Result<()> {
+        let unseen = Patch::Merge(json!({"status": {"lastSeen": null}}));
+        self.pools.patch_status("default", &PatchParams::default(), &unseen).await?;
+        Ok(())
+    }
+
     /// Waits until the pool is Ready by its newest spec, and counts all nodes as converged.
     pub async fn until_ready(&self) -> Result<()> {
         wait_for("WindowsPool default is Ready", LIMIT, async || {

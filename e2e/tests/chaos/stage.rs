@@ -191,6 +191,7 @@ fn of_class(class: &RuntimeClass) -> Value {
 
 fn of_pool(pool: &WindowsPool) -> Value {
     let mut status = json!(pool.status);
+    status.get_mut("lastSeen").map(Value::take);
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastTransitionTime"] = Value::Null;
     }

@@ -1,4 +1,5 @@
-//! Without anything to do, winpool sends no request. The audit log of the API server shows it.
+//! Without anything to do, winpool sends no request but one a pool every ten minutes, which says that it runs. The audit log of
+//! the API server shows it.
 
 use serde_json::json;
 use winpool_e2e::harness::objects::{BUILD, label};

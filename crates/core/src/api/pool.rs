@@ -34,6 +34,7 @@ use crate::words::joined;
     printcolumn(name = "Taints", type_ = "string", json_path = ".status.conditions[?(@.type=='TaintsApplied')].reason"),
     printcolumn(name = "Problem", type_ = "string", json_path = ".status.problems[0].reason"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
+    printcolumn(name = "Seen", type_ = "date", json_path = ".status.lastSeen"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),
     printcolumn(name = "Classes", type_ = "string", json_path = ".status.summary.runtimeClasses", priority = 1),
@@ -414,11 +415,14 @@ pub struct Overhead {
 
 /// A version as text: YAML takes 2022 for a number.
 fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let written = Option::<IntOrString>::deserialize(deserializer)?;
-    Ok(written.map(|version| match version {
+    Ok(Option::deserialize(deserializer)?.map(text))
+}
+
+fn text(written: IntOrString) -> String {
+    match written {
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(text) => text,
-    }))
+    }
 }
 
 fn version_schema(_: &mut SchemaGenerator) -> Schema {
@@ -428,9 +432,5 @@ fn version_schema(_: &mut SchemaGenerator) -> Schema {
 /// Quantities may be numbers: `cpu: 1`.
 fn amounts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
     let written = BTreeMap::<String, IntOrString>::deserialize(deserializer)?;
-    let quantity = |amount| match amount {
-        IntOrString::Int(number) => Quantity(number.to_string()),
-        IntOrString::String(text) => Quantity(text),
-    };
-    Ok(written.into_iter().map(|(name, amount)| (name, quantity(amount))).collect())
+    Ok(written.into_iter().map(|(name, amount)| (name, Quantity(text(amount)))).collect())
 }

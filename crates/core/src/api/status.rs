@@ -16,6 +16,9 @@ pub struct WindowsPoolStatus {
     /// The `metadata.generation` that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The time at which winpool last said that it runs. winpool renews it every ten minutes.
+    #[serde(deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Time>,
     /// The number of nodes by state.
     pub nodes: NodeCounts,
     /// The names in `runtimeClasses` and `builds`, for `kubectl get windowspools -o wide`.
@@ -80,7 +83,7 @@ pub struct TaintStatus {
     pub without_pods: Vec<String>,
 }
 
-/// The time, if a type here can hold it. The taint counts all the same.
+/// The time, if a type here can hold it. The rest counts all the same.
 fn readable<'de, D: Deserializer<'de>>(time: D) -> Result<Option<Time>, D::Error> {
     Ok(Time::deserialize(Value::deserialize(time)?).ok())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use winpool_core::api::WindowsPoolStatus;
 use winpool_core::api::names::{condition, reason};
 use winpool_core::plan::attempt::{Outage, RequestError};
 use winpool_core::plan::pods::UnknownPods;
@@ -28,6 +29,51 @@ fn a_pool_comes_to_rest_with_classes_status_and_nodes() {
     world.take_sent(&[]);
     world.wait(70);
     assert_eq!(world.take_sent(&["Create", "Patch", "WriteStatus"]), [""; 0]);
+}
+
+#[test]
+fn last_seen_is_kept_while_it_is_young_and_otherwise_renewed() {
+    let now = "2026-03-01T12:00:00Z";
+    for (before, expected) in [
+        ("null", now),
+        (now, now),
+        ("2026-03-01T11:50:01Z", "2026-03-01T11:50:01Z"),
+        ("2026-03-01T11:50:00Z", now),
+        ("2026-03-01T12:00:01Z", now),
+        ("not a time", now),
+    ] {
+        for spec in ["{}", "{mode: DryRun}", "{buildNames: [{build: x, version: x}]}"] {
+            let world = World::at_rest(&format!("{{spec: {spec}, status: {{lastSeen: {before}}}}}"));
+            assert_eq!(world.status().last_seen.unwrap().0.to_string(), expected, "{before} {spec}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_at_rest_says_every_ten_minutes_that_winpool_runs() {
+    for spec in ["{}", "{mode: DryRun}", "{buildNames: [{build: x, version: x}]}"] {
+        let mut world = World::at_rest(&format!("spec: {spec}"));
+        world.wait(2);
+        world.take_sent(&[]);
+        world.restart();
+        world.wait(597);
+        assert_eq!(world.take_sent(&["WriteStatus"]), [""; 0], "{spec}: it is young, also after a restart");
+        let before = world.status();
+        world.wait(60);
+        assert_eq!(world.take_sent(&["WriteStatus"]).len(), 1, "{spec}");
+        let last_seen = world.status().last_seen;
+        assert_eq!(world.status(), WindowsPoolStatus { last_seen, ..before }, "{spec}: nothing else changes");
+    }
+}
+
+#[test]
+fn every_pool_is_due_again_before_last_seen_is_old() {
+    for spec in ["{}", "{mode: DryRun}", "{buildNames: [{build: x, version: x}]}"] {
+        let mut world = World::at_rest(&format!("spec: {spec}"));
+        world.wait(10);
+        let Step::Wait(Some(due)) = world.step("default") else { panic!("{spec}") };
+        assert!(due <= world.now.instant + Duration::from_mins(1), "{spec}");
+    }
 }
 
 #[test]
@@ -374,6 +420,7 @@ fn a_status_that_another_writer_replaced_is_written_again() {
         world.wait(2);
         let (mut status, mut expected) = (world.status(), written.clone());
         for status in [&mut status, &mut expected] {
+            status.last_seen = None;
             status
                 .conditions
                 .iter_mut()

@@ -47,6 +47,7 @@ fn printer_columns() {
         "Taints string 0",
         "Problem string 0",
         "Mode string 0",
+        "Seen date 0",
         "Age date 0",
         "Reason string 1",
         "Classes string 1",

@@ -27,6 +27,8 @@ const TAINTS: usize = 32;
 const WORKLOADS: usize = 10;
 /// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
 const HELPED: SignedDuration = SignedDuration::from_hours(35 * 24);
+/// The age at which winpool says again that it runs.
+const SEEN: SignedDuration = SignedDuration::from_mins(10);
 const MESSAGE: usize = 1024;
 /// The longest text in a printer column, in bytes.
 const COLUMN: usize = 200;
@@ -61,6 +63,7 @@ pub fn status(
     }
     WindowsPoolStatus {
         observed_generation: observation.generation,
+        last_seen: last_seen(previous, now),
         nodes: tally.counts(),
         taints: taints(pool, observation, previous, now),
         summary: Summary {
@@ -91,6 +94,7 @@ pub fn suspended_status(
     }
     WindowsPoolStatus {
         observed_generation: generation,
+        last_seen: last_seen(previous, now),
         problems: problems(&[Problem::new(reason, ObjectReference::windows_pool(pool), message)]),
         conditions: conditions.done,
         ..previous.cloned().unwrap_or_default()
@@ -126,6 +130,14 @@ fn taints(
         TaintStatus { taint: text, since, ..seen }
     };
     ever_applied(pool, &[]).into_iter().map(status).collect()
+}
+
+/// `status.lastSeen`: the time of the previous status while it is young, so that a pool at rest costs few writes. Another writer
+/// may have set one that is still to come.
+fn last_seen(previous: Option<&WindowsPoolStatus>, now: Timestamp) -> Option<Time> {
+    let known = previous.and_then(|status| status.last_seen.clone());
+    let young = known.filter(|seen| (SignedDuration::ZERO..SEEN).contains(&now.duration_since(seen.0)));
+    young.or(Some(Time(now)))
 }
 
 /// `status.helpedWorkloads`: the last ones, of this term of leadership and of earlier ones.

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 
 use super::step::{NOT_STORED, Note, Step};
-use super::{Memory, RequestKind, Round, write_failed};
+use super::{Memory, POLL_INTERVAL, RequestKind, Round, write_failed};
 use crate::api::names::{condition, reason};
 use crate::api::{ObjectReference, Problem, TaintStatus, WindowsPoolStatus};
 use crate::plan::classes::ClassesPlan;
@@ -71,7 +71,7 @@ impl Memory {
         memory.reported = Some(status.clone());
         let previous = memory.own_status(guarded).or(guarded.status.as_ref());
         if previous == Some(&status) {
-            return Step::Wait(None);
+            return Step::Wait(Some(now.instant + POLL_INTERVAL));
         }
         if let Some((until, _)) = memory.retry(RequestKind::Status, now.instant) {
             return Step::Wait(Some(until));
