@@ -13,8 +13,10 @@ use winpool_core::api::{
 };
 use winpool_core::plan::nodes::assessment::NodeState;
 use winpool_core::plan::nodes::numbers::{Overlap, Tally};
+use winpool_core::plan::pods::{PodHealth, PodSummary, PoolFailures};
 use winpool_core::plan::pools::pool::Pool;
 use winpool_core::plan::reconcile::conditions::{Observation, Verdict, status, suspended_status};
+use winpool_core::pod::Cause;
 use winpool_core::windows::Build;
 use winpool_core::words::is_command;
 
@@ -219,6 +221,16 @@ fn messages_count_and_name_what_they_are_about() {
     assert_eq!(said(1), expected);
     let none = "winpool ignores 3 nodes; the pool selects no other node";
     assert_eq!(said(3), ["0 of 3 nodes converged; winpool ignores 3 nodes", none, none]);
+    let failing = |counts: &[(Cause, usize)]| {
+        let failures = PoolFailures { counts: counts.iter().copied().collect(), ..PoolFailures::default() };
+        let summary = PodSummary { pools: [("default".to_owned(), failures)].into(), ..PodSummary::default() };
+        Observation { health: PodHealth::Seen { summary: summary.into(), unseen: None }, ..done() }
+    };
+    let lacks = failing(&[(Cause::NoNode, 299), (Cause::OsName, 1)]);
+    let cannot_run = "3 of 3 nodes converged; 300 pods cannot run because of Windows, see WorkloadsHealthy";
+    assert_eq!(message("{}", &lacks, 0), cannot_run);
+    assert_eq!(verdicts(&report(&pool("{}"), &lacks))[0], "True Done", "winpool has done all that it can");
+    assert_eq!(message("{}", &failing(&[]), 0), "3 of 3 nodes converged");
     let untainted = |spec: &str, untainted| message(spec, &counted(of_one(0), 0, untainted), 2);
     let mode = |mode: &str| format!("spec: {{mode: {mode}, taintPolicy: Never}}");
     for never in ["Enforce", "DryRun"].map(mode) {

@@ -314,6 +314,10 @@ fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     if nodes.ignored > 0 {
         let _ = write!(message, "; winpool ignores {}", count_of(nodes.ignored, "node"));
     }
+    let failing: usize = observation.health.counts(&pool.spec.name).unwrap_or_default().values().sum();
+    if failing > 0 {
+        let _ = write!(message, "; {} cannot run because of Windows, see WorkloadsHealthy", count_of(failing, "pod"));
+    }
     Verdict::yes(reason::DONE, message)
 }
 
