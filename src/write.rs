@@ -8,17 +8,20 @@
 //! leadership comes from.
 
 use std::pin::pin;
+use std::sync::Once;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join};
 use futures::io::{AsyncReadExt, copy, sink};
 use json_patch::Patch as JsonPatch;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
-    DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+    ValidationDirective,
 };
 use kube::core::Request;
 use kube::runtime::events::{Event, Recorder, Reporter};
@@ -29,6 +32,7 @@ use winpool_client::error::{Failure, RequestError, in_time, of_write, within};
 use winpool_client::node::ListedNode;
 use winpool_core::api::{WindowsPoolStatus, names};
 use winpool_core::node::{NodeObject, NodePlan};
+use winpool_core::plan::confinement::weakness;
 use winpool_core::plan::nodes::NodeAnswer;
 use winpool_core::plan::patch::{finalizer_patch, status_patch};
 use winpool_core::plan::pods::TolerationRequest;
@@ -123,16 +127,47 @@ impl Applier {
     }
 
     /// Tries a change of winpool's own pod that winpool never makes, as a dry run. Returns `Ok` if the policy that confines
-    /// winpool refuses it, or the reason why that is not known. To look for the policy would prove nothing: one that names another account
-    /// has no effect.
+    /// winpool refuses it and refuses enough else, or the reason why that is not known. To look for the policy alone would prove
+    /// nothing: one that names another account has no effect.
     pub async fn test_confinement(&self, own_pod: &str) -> Result<Result<(), String>, RequestError> {
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let dry_run = PatchParams { dry_run: true, ..patch_parameters() };
         let label = Patch::Merge(json!({"metadata": {"labels": {"winpool.dev/confinement": "test"}}}));
         match self.send(pods.patch_metadata(own_pod, &dry_run, &label)).await {
             Ok(_) => Ok(Err("winpool could change the labels of its pod".to_owned())),
-            Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => Ok(Ok(())),
+            Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => {
+                self.compare_policy(&message).await
+            }
             Err(error @ (RequestError::Denied(_) | RequestError::Gone)) => Ok(Err(shortened(&error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Compares the policy and the binding that refused the test with those of this release.
+    async fn compare_policy(&self, refusal: &str) -> Result<Result<(), String>, RequestError> {
+        static SAID: Once = Once::new();
+        // It begins with: ValidatingAdmissionPolicy 'name' with binding 'name' denied request.
+        let [_, policy, _, binding, ..] = refusal.split('\'').collect::<Vec<_>>()[..] else {
+            return Ok(Err(shortened(&refusal)));
+        };
+        let api = |resource| Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+        let policies = api(ApiResource::erase::<ValidatingAdmissionPolicy>(&()));
+        let bindings = api(ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&()));
+        match in_time(try_join(policies.get(policy), bindings.get(binding))).await {
+            Ok((found, bound)) => {
+                let differs =
+                    |field| format!("{field} of {policy} or of its binding differs from that of this release");
+                Ok(weakness(policy, &found.data["spec"], &bound.data["spec"]).map(differs).map_or(Ok(()), Err))
+            }
+            Err(error @ RequestError::Denied(_)) => {
+                SAID.call_once(|| {
+                    tracing::warn!(
+                        error = shortened(&error),
+                        "cannot compare the policy for pods with that of this release"
+                    );
+                });
+                Ok(Ok(()))
+            }
             Err(error) => Err(error),
         }
     }

@@ -59,9 +59,7 @@ where
             context.listed(kind);
             context.changed.send_replace(());
         }
-        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
-            context.changed.send_replace(());
-        }
+        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => context.changed.send_replace(()),
         // Without the CRD there are no pools, and nothing hinders the end of winpool.
         Err(error) if context.uninstalled.is_cancelled() && answer(&error).is_some_and(|status| status.code == 404) => {
             context.listed(kind);

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 pub mod attempt;
 pub mod classes;
+pub mod confinement;
 pub mod nodes;
 pub mod patch;
 pub mod pods;

@@ -15,7 +15,7 @@
 //! The other tests stay in every patch: metadata and spec are decoded anyway, because the patch writes them.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
@@ -95,11 +95,11 @@ impl FieldChange {
 
 /// The patch that applies `changes` to a RuntimeClass if it is still the object that was read.
 ///
-/// The patch *replaces* resourceVersion instead of testing it, so that the API server answers a stale one with 409
+/// The patch *sets* resourceVersion instead of testing it, so that the API server answers a stale one with 409
 /// Conflict.
 pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldChange]) -> Patch {
     let mut patch = Operations::of(json!(uid));
-    patch.replace(&["metadata", "resourceVersion"], json!(resource_version));
+    patch.set(&["metadata", "resourceVersion"], json!(resource_version));
     for FieldChange { path, to } in changes {
         patch.set(path, to.clone());
     }
@@ -161,10 +161,6 @@ impl Operations {
             Value::Null => PatchOperation::Remove(RemoveOperation { path }),
             value => PatchOperation::Add(AddOperation { path, value }),
         });
-    }
-
-    fn replace(&mut self, path: &[&str], value: Value) {
-        self.0.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
     }
 }
 

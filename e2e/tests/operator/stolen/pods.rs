@@ -1,6 +1,8 @@
 //! Changes of pods with a stolen token. `winpool-confine-pods` allows only those that the operator makes.
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, Validation,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -205,16 +207,72 @@ async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pod
 
     let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
     harness.apply_pool(json!({})).await;
-    let says = |pool: &WindowsPool| {
-        condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "NotConfined")
-    };
-    let pool = harness.pool_until("default", "says that nothing confines winpool", says).await;
-    let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
+    let message = says_that_it_is_not_confined(&harness).await;
     assert!(message.contains("labels") && message.contains("config/rbac/confine_pods.yaml"), "{message}");
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
 
     manifests::apply(&harness.client, &manifests::rbac("confine_pods.yaml").unwrap()).await.unwrap();
     harness.is_tainted("win").await;
     harness.ready("default").await;
+    operator.stop().await;
+}
+
+/// Waits until the pool says that winpool is not confined. Returns the message.
+async fn says_that_it_is_not_confined(harness: &Harness) -> String {
+    let says = |pool: &WindowsPool| {
+        condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "NotConfined")
+    };
+    let pool = harness.pool_until("default", "says that winpool is not confined", says).await;
+    condition_text(&pool, "TaintsApplied").unwrap().2
+}
+
+#[tokio::test]
+async fn no_taint_is_added_while_the_policy_allows_more_than_that_of_this_release() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let mut config = harness.account.config.clone();
+    config.default_namespace = "default".to_owned();
+    harness.run_pod("own", json!({})).await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(harness.client.clone());
+    let mut weak = policies.get(POLICY).await.unwrap();
+    let validations = weak.spec.as_mut().unwrap().validations.as_mut().unwrap();
+    let is_about_spec = |validation: &Validation| validation.message.as_ref().unwrap().contains("in the spec of a pod");
+    validations.retain(|validation| !is_about_spec(validation));
+    policies.replace(POLICY, &PostParams::default(), &weak).await.unwrap();
+    // What winpool tries, the policy refuses as before.
+    let client = Client::try_from(config.clone()).unwrap();
+    let [label, image] = [
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"spec": {"containers": [{"name": "c", "image": "theirs"}]}}),
+    ]
+    .map(|change| patch("/api/v1/namespaces/default/pods/own", change));
+    let strategic = "application/strategic-merge-patch+json";
+    let allowed = async || Ok(refusal_of(&client, &image, strategic).await.is_none().then_some(()));
+    wait_for("the weak policy is in force", LIMIT, allowed).await.unwrap();
+    assert!(refusal(&client, &label).await.is_some_and(|refused| refused.message.contains(POLICY)));
+
+    let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
+    harness.apply_pool(json!({})).await;
+    let message = says_that_it_is_not_confined(&harness).await;
+    assert!(message.contains("validations of winpool-confine-pods"), "{message}");
+    assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
+
+    policies.delete(POLICY, &DeleteParams::default()).await.unwrap();
+    manifests::apply(&harness.client, &manifests::rbac("confine_pods.yaml").unwrap()).await.unwrap();
+    harness.is_tainted("win").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_permission_to_read_the_policy_only_its_effect_counts() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let mut config = harness.account.config.clone();
+    config.default_namespace = "default".to_owned();
+    harness.run_pod("own", json!({})).await;
+    harness.account.take(("get", "admissionregistration.k8s.io", "validatingadmissionpolicies")).await;
+    let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
     operator.stop().await;
 }

@@ -54,7 +54,7 @@ impl NodeTable {
         match event {
             NodeEvent::Listed(objects) => {
                 let names: BTreeSet<Arc<str>> = objects.iter().map(|object| Arc::clone(&object.name)).collect();
-                for name in self.names().filter(|name| !names.contains(name)).collect::<Vec<_>>() {
+                for name in self.entries.keys().filter(|name| !names.contains(*name)).cloned().collect::<Vec<_>>() {
                     self.remove(&name);
                 }
                 for object in objects {
@@ -181,12 +181,8 @@ impl NodeTable {
         std::mem::take(&mut self.notes)
     }
 
-    fn names(&self) -> impl Iterator<Item = Arc<str>> {
-        self.entries.keys().cloned()
-    }
-
     fn due(&self, now: Instant) -> Vec<Arc<str>> {
-        self.names().filter(|name| self.is_due(name, now)).collect()
+        self.entries.keys().filter(|name| self.is_due(name, now)).cloned().collect()
     }
 
     /// True if the node needs a request, now or later.

@@ -346,9 +346,7 @@ impl Memory {
                 memory.behind = (!memory.fresh).then(|| Behind { version: version.clone(), until: now + CACHE_BEHIND });
                 memory.deletion.answered(now);
             }
-            (Step::ReadPool { .. }, Answer::Refused(refusal)) => {
-                memory.deletion.refused(&refusal, now);
-            }
+            (Step::ReadPool { .. }, Answer::Refused(refusal)) => memory.deletion.refused(&refusal, now),
             (Step::SetFinalizer(wanted), Answer::Written(_) | Answer::Refused(RequestError::Gone)) => {
                 memory.behind = Some(Behind { version: memory.sent.take(), until: now + SHOWN });
                 let is_done = memory.deletion.is_done;
@@ -363,9 +361,7 @@ impl Memory {
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
             // The pool has changed since the status was computed: its own event follows.
-            (Step::WriteStatus { .. }, Answer::Refused(refusal)) if refusal.is_late() => {
-                memory.fresh = false;
-            }
+            (Step::WriteStatus { .. }, Answer::Refused(refusal)) if refusal.is_late() => memory.fresh = false,
             // The API server validates the whole object, so an invalid spec is a possible reason.
             (Step::WriteStatus { status, .. }, Answer::Refused(RequestError::Denied(message))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);

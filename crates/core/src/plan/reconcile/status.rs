@@ -71,6 +71,7 @@ impl Memory {
         memory.reported = Some(status.clone());
         let previous = memory.own_status(guarded).or(guarded.status.as_ref());
         if previous == Some(&status) {
+            // A pool that waits for nothing else says from time to time that winpool runs.
             return Step::Wait(Some(now.instant + POLL_INTERVAL));
         }
         if let Some((until, _)) = memory.retry(RequestKind::Status, now.instant) {
