@@ -15,7 +15,7 @@ use winpool_core::words::joined;
 use crate::pod::PodSpec;
 use crate::pod_security::{ENFORCE, PodSecurity, VERSION};
 
-use super::policies::InForce;
+use super::policies::{InForce, NAME_OF_NAMESPACE};
 use super::related::CONFIGURATION;
 use super::{Creation, NODE_SELECTORS, Related, View};
 
@@ -100,7 +100,9 @@ impl Admission {
             selectors: selectors.collect(),
             levels: levels.chain(exempt).collect(),
             default_level: level(&BTreeMap::new()),
-            labels: Arc::new(view.namespace_labels.clone()),
+            labels: Arc::new(
+                view.namespace_labels.iter().map(|(name, labels)| (name.clone(), named(name, labels))).collect(),
+            ),
             policies: Arc::new(InForce::of(view)),
             related: Arc::clone(&view.related),
         }
@@ -131,8 +133,10 @@ impl Admission {
 
     /// Adds what policies add, and returns it as the ends of sentences about the policy.
     pub fn admit_by_policies(&self, creation: Creation<'_>, spec: &mut PodSpec) -> Vec<String> {
-        let none = BTreeMap::new();
-        self.policies.admit(creation, self.labels.get(creation.namespace).unwrap_or(&none), spec)
+        match self.labels.get(creation.namespace) {
+            Some(labels) => self.policies.admit(creation, labels, spec),
+            None => self.policies.admit(creation, &named(creation.namespace, &BTreeMap::new()), spec),
+        }
     }
 
     /// Returns the level of PodSecurity that the namespace enforces, if it is known.
@@ -185,6 +189,12 @@ impl Admission {
             several => Err(format!("which one: {}", joined(several.iter().map(|(name, _)| name)))),
         }
     }
+}
+
+/// Returns the labels with the one by which policies select the namespace.
+fn named(name: &str, labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let name = (NAME_OF_NAMESPACE.to_owned(), name.to_owned());
+    labels.clone().into_iter().chain([name]).collect()
 }
 
 /// Returns the labels that a namespace has by default for PodSecurity, and the namespaces that are exempt, as the configuration of the

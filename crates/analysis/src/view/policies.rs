@@ -52,7 +52,7 @@ pub struct Policies(BTreeMap<String, Bound>);
 #[derive(Clone, Debug, PartialEq)]
 struct Bound {
     /// Selects the namespaces in which it applies.
-    namespaces: LabelSelector,
+    namespaces: Selector,
     /// The pool that the binding names; `None` if it names all.
     pool: Option<String>,
 }
@@ -63,7 +63,8 @@ impl Policies {
         let policy = |name: &str| {
             let policy = related.get(POLICY, "", name)?;
             let selector = &policy["spec"]["matchConstraints"]["namespaceSelector"];
-            Option::<LabelSelector>::deserialize(selector).ok().map(Option::unwrap_or_default)
+            let selector = Option::<LabelSelector>::deserialize(selector).ok()?.unwrap_or_default();
+            Selector::try_from(selector).ok()
         };
         let bound = related.all(BINDING).filter_map(|binding| {
             let name = binding["spec"]["policyName"].as_str().filter(|name| is_known(name))?;
@@ -134,7 +135,8 @@ impl InForce {
         Self { policies: self.policies.clone(), pools: pools.collect(), classes: classes.clone() }
     }
 
-    /// Changes a new pod, or the template of a new DaemonSet, and returns what was added, as the ends of sentences about the policy.
+    /// Changes a new pod, or the template of a new DaemonSet, in a namespace with these labels, its name among them. Returns what was
+    /// added, as the ends of sentences about the policy.
     pub(super) fn admit(
         &self,
         creation: Creation<'_>,
@@ -143,10 +145,10 @@ impl InForce {
     ) -> Vec<String> {
         let mut added = Vec::new();
         let is_daemon_set = creation.request == Request::DaemonSet;
-        if spec.node.is_some() || creation.request == Request::Earlier {
+        if self.policies.0.is_empty() || spec.node.is_some() || creation.request == Request::Earlier {
             return added;
         }
-        let bound = |name: &str| self.policies.0.get(name).filter(|bound| bound.is_for(creation.namespace, labels));
+        let bound = |name: &str| self.policies.0.get(name).filter(|bound| bound.namespaces.matches(labels));
         let of_kind = |prefix: &str| bound(&format!("{prefix}{}", KINDS[usize::from(is_daemon_set)]));
         if !is_daemon_set {
             let from_namespace = labels.get(names::RUNTIME_CLASS).map(String::as_str);
@@ -210,14 +212,6 @@ impl InForce {
         }
         let words = added.join(" and ");
         (!words.is_empty()).then(|| format!("tolerate-windows adds {words}"))
-    }
-}
-
-impl Bound {
-    fn is_for(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
-        let mut labels = labels.clone();
-        labels.insert(NAME_OF_NAMESPACE.to_owned(), namespace.to_owned());
-        Selector::try_from(self.namespaces.clone()).is_ok_and(|selector| selector.matches(&labels))
     }
 }
 
