@@ -14,6 +14,9 @@ use winpool_core::pod::{ARCH_KEYS, Class, Tolerance, tolerance, tolerate};
 use crate::pod::{ContainerList, PodSpec, failing_expressions};
 use crate::view::Node;
 
+/// The label of each node with its host name.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+
 /// A reason why a pod cannot be scheduled to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
@@ -169,7 +172,7 @@ fn wanted(spec: &PodSpec, name: &str) -> i128 {
 /// True if the pod selects a node with these labels, by itself and by its class. Taints and resources do not count.
 pub fn selects(spec: &PodSpec, class: Option<&Class>, labels: &Labels) -> bool {
     let by_class = class.is_none_or(|class| labels.matches(&class.selector));
-    let name = labels.get("kubernetes.io/hostname").unwrap_or_default();
+    let name = labels.get(HOSTNAME).unwrap_or_default();
     by_class && labels.matches(&spec.node_selector) && matches_affinity(&spec.terms, labels, name)
 }
 

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::api::{Taint, names};
 
+use crate::placement::HOSTNAME;
+
 use super::template::{Requirement, Template};
 
 const TAG: &str = "k8s.io/cluster-autoscaler/node-template/";
@@ -20,7 +22,7 @@ const IMPLIED: [&str; 5] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
-    "kubernetes.io/hostname",
+    HOSTNAME,
 ];
 
 #[derive(Deserialize, Default)]

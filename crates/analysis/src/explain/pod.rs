@@ -96,8 +96,6 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'
         (Some(wait), Some(remedy)) => Some(remedy.after(&format!("{wait}. Then "))),
         (wait, remedy) => wait.map(Remedy::advice).or(remedy),
     };
-    let by_policies = candidate.by_policies.iter().map(|added| format!("The admission policy {added}."));
-    let by_policies = by_policies.collect();
     let errors = Errors::of(candidate, pods, cluster, &mut nodes);
     PodExplanation {
         object: ObjectReference::default(),
@@ -115,7 +113,7 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'
         nodes,
         ends_with_upgrade: None,
         remedy,
-        notes: by_policies,
+        notes: candidate.by_policies.iter().map(|added| format!("The admission policy {added}.")).collect(),
     }
 }
 

@@ -35,7 +35,7 @@ use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::remedy::Remedy;
 use crate::system::{self, system_of_nodes};
 use crate::verdict::{Asked, Group, one_of_each, settled};
-use crate::view::{Admission, Known, Node, OfNamespace, Related, SeenNode, View, after, relabelled};
+use crate::view::{Added, Admission, Known, Node, Related, SeenNode, View, after, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -395,7 +395,7 @@ impl Facts {
     }
 
     /// Returns the pods of the workload with what their namespace, Kueue and policies add, and what that is.
-    pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, OfNamespace<'_>) {
+    pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, Added<'_>) {
         let mut admitted = workload.pod.clone();
         let added = self.admission.admit(workload.creation(), &mut admitted);
         (admitted, added)

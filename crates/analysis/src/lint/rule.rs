@@ -9,7 +9,7 @@ use crate::lint::facts::Facts;
 use crate::lint::field::Trigger;
 use crate::pod::{PodSpec, Target};
 use crate::remedy::{Edit, Remedy};
-use crate::view::{OfNamespace, Queued};
+use crate::view::{Added, Queued};
 use crate::workload::WorkloadManifest;
 
 /// The severity and consequence of a rule.
@@ -153,7 +153,7 @@ pub struct Subject<'a> {
     /// The operating system that the workload is for.
     pub target: Target,
     /// What its namespace and Kueue add to its pods.
-    pub added: OfNamespace<'a>,
+    pub added: Added<'a>,
     /// The facts about the cluster.
     pub facts: &'a Facts,
 }

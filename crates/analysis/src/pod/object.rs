@@ -14,7 +14,8 @@ use winpool_core::plan::pods::PodTable;
 use winpool_core::pod::{self as operator, PodStatus, WireMetadata, controlled_by, has_run};
 
 use crate::pod_security::Violations;
-use crate::view::queue_of;
+use crate::view::{Creation, Request, queue_of};
+use crate::workload::or_default;
 
 use super::PodSpec;
 use super::error::{PodError, errors_of};
@@ -125,6 +126,12 @@ impl Pod {
             pod.violations = Violations::of(&object["spec"], &object["metadata"]);
         }
         Ok(pod)
+    }
+
+    /// Returns what policies read of it beside its spec. `new` is the request if the API server does not have it yet.
+    pub(crate) fn creation(&self, new: Request) -> Creation<'_> {
+        let request = if self.created.is_none() && !self.is_bound { new } else { Request::Earlier };
+        Creation { namespace: or_default(&self.namespace), request, is_ignored: self.is_ignored }
     }
 
     /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller.

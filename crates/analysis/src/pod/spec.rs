@@ -9,6 +9,8 @@ use serde_json::Value;
 use winpool_core::api::quantity::amount;
 use winpool_core::pod::{self as operator, System};
 
+use crate::placement::HOSTNAME;
+
 use super::programs::{WireAction, WireLifecycle, WireMount, WireVolume, is_windows_path, program_of};
 
 /// The fields of a pod spec that winpool reads to answer a question.
@@ -110,7 +112,7 @@ impl WireSpread {
     /// True if each node is a domain of its own, and one that the pod does not tolerate counts: the default of `nodeTaintsPolicy` is
     /// `Ignore`. With the default of `nodeAffinityPolicy` nodes that the pod does not select do not count.
     fn counts_tainted_nodes(&self) -> bool {
-        self.topology_key.as_deref() == Some("kubernetes.io/hostname")
+        self.topology_key.as_deref() == Some(HOSTNAME)
             && self.when_unsatisfiable.as_deref() != Some("ScheduleAnyway")
             && self.node_taints_policy.as_deref() != Some("Honor")
             && self.node_affinity_policy.as_deref() != Some("Ignore")

@@ -9,7 +9,7 @@ use crate::placement::{Obstacle, obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::pod_security::Forbidden;
 use crate::system::{self, or_by_history};
-use crate::view::{Creation, Node, Queued, Request};
+use crate::view::{Added, Node, Queued, Request};
 use crate::workload::or_default;
 
 use super::kubelet::kubelet_refuses;
@@ -78,14 +78,12 @@ impl<'a> AdmittedPod<'a> {
             spec.terms.clear();
         }
         let namespace = or_default(&pod.namespace);
-        let request = match placed_by {
-            PlacedBy::Anyone if pod.created.is_none() => Request::Pod,
-            PlacedBy::DaemonSet if pod.created.is_none() => Request::DaemonSet,
-            _ => Request::Earlier,
-        };
-        let creation = Creation { namespace, request, is_ignored: pod.is_ignored };
-        let added = (!pod.is_bound).then(|| cluster.admission.admit(creation, &mut spec));
-        let added = added.unwrap_or_default();
+        let creation = pod.creation(match placed_by {
+            PlacedBy::Anyone => Request::Pod,
+            PlacedBy::DaemonSet => Request::DaemonSet,
+            PlacedBy::DaemonSetBefore => Request::Earlier,
+        });
+        let added = if pod.is_bound { Added::default() } else { cluster.admission.admit(creation, &mut spec) };
         let by_namespace = added.conflict.map(|(key, value)| {
             let (name, key, value) = (namespace.to_owned(), key.clone(), value.clone());
             Refused::Namespace { name, key, value }

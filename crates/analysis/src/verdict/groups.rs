@@ -6,10 +6,9 @@ use winpool_core::api::names;
 use winpool_core::labels::Labels;
 use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS};
 
+use crate::placement::HOSTNAME;
 use crate::pod::PodSpec;
 use crate::view::{Admission, Node};
-
-pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// What pods ask of nodes. Two nodes that differ only in other things are equal for them: no two real nodes have all labels in
 /// common.

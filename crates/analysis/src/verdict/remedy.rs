@@ -9,13 +9,12 @@ use winpool_core::words::joined;
 
 use crate::image::known::name_of;
 use crate::lint::{CORRECT_HANDLER, OTHER_QUEUE};
-use crate::placement::Obstacle;
+use crate::placement::{HOSTNAME, Obstacle};
 use crate::pod::{ClassExt, Guess, similar_class};
 use crate::remedy::{Edit, Rank, Remedy};
 use crate::view::Node;
 use crate::workload::or_default;
 
-use super::groups::HOSTNAME;
 use super::{AdmittedPod, Cluster, PlacedBy, Refused, settled};
 
 /// The beginning of the remedy for a pod that only has to be created again.

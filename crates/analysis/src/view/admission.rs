@@ -33,8 +33,8 @@ pub struct Admission {
 
 /// What is added to a new pod.
 #[derive(Clone, Debug, Default)]
-pub struct OfNamespace<'a> {
-    /// The labels that it adds to the `nodeSelector`.
+pub struct Added<'a> {
+    /// The labels that its namespace adds to the `nodeSelector`.
     pub selector: Option<&'a BTreeMap<String, String>>,
     /// A label of which pod and namespace select different values, with that of the namespace. The API server refuses the pod.
     pub conflict: Option<(&'a String, &'a String)>,
@@ -116,7 +116,7 @@ impl Admission {
 
     /// Adds to a new pod what its namespace, Kueue and policies add; only policies change a DaemonSet. What the pod selects itself
     /// stays.
-    pub fn admit(&self, creation: Creation<'_>, spec: &mut PodSpec) -> OfNamespace<'_> {
+    pub fn admit(&self, creation: Creation<'_>, spec: &mut PodSpec) -> Added<'_> {
         let namespace = creation.namespace;
         let queued = self.queued(namespace, spec);
         let selector = self.selectors.get(namespace);
@@ -128,7 +128,7 @@ impl Admission {
             flavor.admit(spec);
         }
         let by_policies = self.admit_by_policies(creation, spec);
-        OfNamespace { selector, conflict, queued, by_policies }
+        Added { selector, conflict, queued, by_policies }
     }
 
     /// Adds what policies add, and returns it as the ends of sentences about the policy.

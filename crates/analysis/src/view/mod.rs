@@ -30,7 +30,7 @@ use crate::kubernetes::KubernetesVersion;
 use crate::pod::{Pod, PodEvent};
 use crate::verdict::Cluster;
 
-pub use admission::{Admission, OfNamespace, Queued};
+pub use admission::{Added, Admission, Queued};
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};
 pub use node::{Node, SeenNode, after, reduced_node, relabelled};

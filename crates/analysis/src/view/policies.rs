@@ -22,6 +22,7 @@ use winpool_core::windows::compatibility::can_run;
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_core::words::joined;
 
+use crate::placement::HOSTNAME;
 use crate::pod::{ClassExt, PodSpec};
 use crate::reference::assign_class::pattern;
 
@@ -37,12 +38,11 @@ pub const ASSIGN_CLASS: &str = "winpool-assign-class";
 const HOST_AFFINITY: &str = "winpool-host-affinity";
 const LINUX: &str = "winpool-linux-by-default";
 const TOLERATE: &str = "winpool-tolerate-windows";
-/// The last two are policies for each of these.
+/// The names of the last two are the beginnings of two policies each, which end with these.
 const KINDS: [&str; 2] = ["-pods", "-daemonsets"];
 
 /// The label of each namespace with its name.
 pub(crate) const NAME_OF_NAMESPACE: &str = "kubernetes.io/metadata.name";
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The policies of a cluster that are in force, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,7 +100,7 @@ pub(super) struct InForce {
     classes: BTreeMap<String, Class>,
 }
 
-/// A pod or a template, by what policies read beside its spec.
+/// What policies read of a pod or a template beside its spec.
 #[derive(Clone, Copy, Debug)]
 pub struct Creation<'a> {
     pub namespace: &'a str,
@@ -187,14 +187,14 @@ impl InForce {
         if let Some(class) = class {
             class.admit(&mut merged);
         }
-        let selects = |key: &str| merged.node_selector.get(key).map(String::as_str);
         let is_of_pool = || {
             let name = spec.runtime_class.as_deref()?;
             classes(pool).iter().find(|class| class.name == name && class.state != ClassState::Conflict)
         };
-        let is_for_windows = [spec.os.as_deref(), selects(names::OS)].iter().flatten().all(|os| *os == names::WINDOWS);
+        let is_for_windows =
+            [spec.os.as_deref(), merged.selected(names::OS)].iter().flatten().all(|os| *os == names::WINDOWS);
         let by_labels = selects_windows_by_labels(&merged);
-        let fits = || pool.spec.node_selector.iter().all(|(key, value)| selects(key).is_none_or(|own| own == value));
+        let fits = || pool.spec.node_selector.iter().all(|(key, value)| !merged.selects_another(key, value));
         let says = by_labels || spec.os.is_some() || is_of_pool().is_some();
         if !(is_for_windows && says && fits()) {
             return None;
@@ -257,8 +257,8 @@ fn selects_windows_by_labels(spec: &PodSpec) -> bool {
         OS_KEYS.contains(&key) && operator == "In" && values.all(|value| value == names::WINDOWS)
             || key == names::WINDOWS_BUILD && ["In", "Exists"].contains(&operator)
     };
-    let mut terms = spec.terms.iter().filter(|term| !expressions(term).is_empty() || has_fields(term)).peekable();
-    OS_KEYS.iter().any(|key| spec.node_selector.get(*key).is_some_and(|value| value == names::WINDOWS))
+    let mut terms = spec.selecting_terms().peekable();
+    OS_KEYS.iter().any(|key| spec.selected(key) == Some(names::WINDOWS))
         || spec.node_selector.keys().any(|key| is_on_windows_only(key))
         || terms.peek().is_some() && terms.all(|term| expressions(term).iter().any(expects))
 }
@@ -289,12 +289,13 @@ fn assign_class(pool: &WindowsPool, from_namespace: Option<&str>, spec: &mut Pod
     let (name, source) = match from_namespace {
         Some(name) if !name.is_empty() => (name.to_owned(), "the label of its namespace"),
         _ => {
-            let by_tags = if defaults.from_image_tags { builds_of_images(spec) } else { Vec::new() };
-            let by_tags = (class_of_tags(pool, &by_tags, spec), by_tags.iter().any(|builds| !builds.is_empty()));
-            match by_tags {
-                (Some(class), _) => (class, "the tags of its images"),
-                (None, true) => return None,
-                (None, false) => (default_class(pool, defaults.runtime_class_name.as_deref()?, spec)?, "podDefaults"),
+            let builds = if defaults.from_image_tags { builds_of_images(spec) } else { Vec::new() };
+            if let Some(class) = class_of_tags(pool, &builds, spec) {
+                (class, "the tags of its images")
+            } else if builds.iter().all(Vec::is_empty) {
+                (default_class(pool, defaults.runtime_class_name.as_deref()?, spec)?, "podDefaults")
+            } else {
+                return None;
             }
         }
     };
@@ -365,8 +366,7 @@ fn contradicts(pool: &WindowsPool, name: &str, spec: &PodSpec) -> bool {
                     operator => operator != "Exists",
                 }
         };
-        spec.node_selector.get(key).is_some_and(|own| own != value)
-            || spec.terms.iter().flat_map(expressions).any(excludes)
+        spec.selects_another(key, value) || spec.terms.iter().flat_map(expressions).any(excludes)
     })
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::harness::objects::{condition_text, has_taint};
@@ -191,13 +191,23 @@ async fn winpool_may_add_windows_tolerations_to_waiting_gated_and_running_pods_i
     }
 }
 
-#[tokio::test]
-async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pods() {
+/// A cluster with a Windows node and winpool's own pod, and the configuration with which winpool finds that pod.
+async fn with_own_pod() -> (Harness, Config) {
     let harness = Harness::new().await;
     harness.join("win").await;
     let mut config = harness.account.config.clone();
-    config.default_namespace = "default".to_owned();
+    "default".clone_into(&mut config.default_namespace);
     harness.run_pod("own", json!({})).await;
+    (harness, config)
+}
+
+fn of_own_pod(config: Config) -> Operator {
+    Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() })
+}
+
+#[tokio::test]
+async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pods() {
+    let (harness, config) = with_own_pod().await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete(POLICY, &DeleteParams::default()).await.unwrap();
     let client = Client::try_from(config.clone()).unwrap();
@@ -205,7 +215,7 @@ async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pod
     let allowed = async || Ok(refusal(&client, &label).await.is_none().then_some(()));
     wait_for("the policy is not in force", LIMIT, allowed).await.unwrap();
 
-    let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
+    let operator = of_own_pod(config);
     harness.apply_pool(json!({})).await;
     let message = says_that_it_is_not_confined(&harness).await;
     assert!(message.contains("labels") && message.contains("config/rbac/confine_pods.yaml"), "{message}");
@@ -228,11 +238,7 @@ async fn says_that_it_is_not_confined(harness: &Harness) -> String {
 
 #[tokio::test]
 async fn no_taint_is_added_while_the_policy_allows_more_than_that_of_this_release() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let mut config = harness.account.config.clone();
-    config.default_namespace = "default".to_owned();
-    harness.run_pod("own", json!({})).await;
+    let (harness, config) = with_own_pod().await;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(harness.client.clone());
     let mut weak = policies.get(POLICY).await.unwrap();
     let validations = weak.spec.as_mut().unwrap().validations.as_mut().unwrap();
@@ -251,7 +257,7 @@ async fn no_taint_is_added_while_the_policy_allows_more_than_that_of_this_releas
     wait_for("the weak policy is in force", LIMIT, allowed).await.unwrap();
     assert!(refusal(&client, &label).await.is_some_and(|refused| refused.message.contains(POLICY)));
 
-    let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
+    let operator = of_own_pod(config);
     harness.apply_pool(json!({})).await;
     let message = says_that_it_is_not_confined(&harness).await;
     assert!(message.contains("validations of winpool-confine-pods"), "{message}");
@@ -265,13 +271,9 @@ async fn no_taint_is_added_while_the_policy_allows_more_than_that_of_this_releas
 
 #[tokio::test]
 async fn without_the_permission_to_read_the_policy_only_its_effect_counts() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let mut config = harness.account.config.clone();
-    config.default_namespace = "default".to_owned();
-    harness.run_pod("own", json!({})).await;
+    let (harness, config) = with_own_pod().await;
     harness.account.take(("get", "admissionregistration.k8s.io", "validatingadmissionpolicies")).await;
-    let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
+    let operator = of_own_pod(config);
     harness.apply_until_ready(json!({})).await;
     harness.is_tainted("win").await;
     operator.stop().await;

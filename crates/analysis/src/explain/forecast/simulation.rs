@@ -23,8 +23,7 @@ use winpool_core::pod::{self as operator, Class, PodProgress};
 
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, table_of};
-use crate::view::{Admission, Creation, Known, Request, Workload, after, changed_pool};
-use crate::workload::or_default;
+use crate::view::{Admission, Known, Request, Workload, after, changed_pool};
 
 use super::class_request::apply_request;
 use super::snapshot::Snapshot;
@@ -94,13 +93,11 @@ impl Simulation {
         let unknown_pods = pods.as_ref().err().cloned().map(UnknownPods::Denied);
         let workloads = snapshot.workloads.known().into_iter().flatten();
         let stored = |(kind, workload): (&'static WorkloadKind, &Workload)| {
-            let mut workload = workload.clone();
+            let mut stored = workload.clone();
             if kind.is_daemon_set() {
-                let mut template = std::mem::take(&mut workload.template);
-                snapshot.admission.admit_by_policies(workload.creation(kind), &mut template);
-                workload.template = template;
+                snapshot.admission.admit_by_policies(workload.creation(kind), &mut stored.template);
             }
-            (kind, workload)
+            (kind, stored)
         };
         let workloads = workloads.map(stored).collect();
         let refused = snapshot.workloads.refused();
@@ -307,14 +304,11 @@ impl Simulation {
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the
     /// pod because the class selects other nodes.
     fn created(&self, pod: &Pod) -> Option<operator::Pod> {
+        let creation = pod.creation(Request::Pod);
+        let is_new = creation.request == Request::Pod;
         let mut pod = pod.clone();
         UID.clone_into(&mut pod.uid);
-        let is_new = pod.created.is_none() && !pod.is_bound;
-        if is_new {
-            let (namespace, is_ignored) = (or_default(&pod.operator.namespace), pod.operator.is_ignored);
-            let creation = Creation { namespace, request: Request::Pod, is_ignored };
-            self.admission.admit_by_policies(creation, &mut pod.spec);
-        }
+        self.admission.admit_by_policies(creation, &mut pod.spec);
         if let Some(class) = pod.spec.runtime_class.as_ref().filter(|_| is_new).and_then(|name| self.classes.get(name))
         {
             let class = Class::from(&**class);
