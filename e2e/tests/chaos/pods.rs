@@ -12,6 +12,7 @@ use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::harness::workloads::pod_of;
 use winpool_e2e::machine::wait::wait_for;
 use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
+use winpool_e2e::servers::faults::traffic::Passing;
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
@@ -48,10 +49,15 @@ async fn class_is_gone(stage: &Stage) {
 #[tokio::test]
 async fn a_class_whose_user_came_in_a_gap_of_the_watch_is_released_and_not_deleted() {
     let (stage, _operator) = stage_with_class().await;
-    stage.interrupt(create_user(&stage, "late"), hits("watch", "pods", 0..1, Fault::Expire)).await;
-    let lists = async || Ok((stage.count("watch pods 200") >= 2).then_some(()));
-    wait_for("the pods are listed anew", AGAIN, lists).await.unwrap();
-    stage.harness.apply_pool(declaring(None)).await;
+    // The watch expires, and the API server does not yet answer the request for the new list.
+    let gap = |passing: &Passing| {
+        hits("watch", "pods", 0..1, Fault::Expire)(passing).or(hits("watch", "pods", 1..2, Fault::Swallow)(passing))
+    };
+    stage.interrupt(create_user(&stage, "late"), gap).await;
+    stage.proxy.faulted(2, AGAIN).await.unwrap();
+    stage.harness.apply_pool(declaring(Some("other"))).await;
+    stage.harness.class_until("other", "is made", |_| true).await;
+    stage.proxy.calm();
     let released = |class: &RuntimeClass| !class.labels().contains_key(POOL);
     stage.harness.class_until("own", "is released", released).await;
 }
