@@ -104,12 +104,7 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     if let Some(name) = &spec.node {
         return (*name != node.name).then(|| Obstacle::NamesAnotherNode(name.clone())).into_iter().collect();
     }
-    let mut obstacles = Vec::new();
-    let selector = spec.node_selector.iter();
-    obstacles.extend(selector.filter(|(key, value)| node.labels.get(key) != Some(value)).map(|(key, value)| {
-        Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: node.labels.get(key).map(str::to_owned) }
-    }));
-    obstacles.extend(lacked_affinity(&spec.terms, &node.labels, &node.name).map(Obstacle::Affinity));
+    let mut obstacles = label_obstacles(spec, node);
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", Effect::NoSchedule);
     if node.is_cordoned && !tolerate(&spec.tolerations, &unschedulable) {
         obstacles.push(Obstacle::Unschedulable);
@@ -124,9 +119,27 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     obstacles
 }
 
+/// Returns those of the obstacles that are about the node's labels and name.
+pub fn label_obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
+    let affinity = lacked_affinity(&spec.terms, &node.labels, &node.name).map(Obstacle::Affinity);
+    selector_obstacles(&spec.node_selector, node).chain(affinity).collect()
+}
+
+/// Returns the labels of a selector that the node does not have.
+pub fn selector_obstacles<'s>(
+    selector: impl IntoIterator<Item = (&'s String, &'s String)>,
+    node: &Node,
+) -> impl Iterator<Item = Obstacle> {
+    let lacked = selector.into_iter().filter(|(key, value)| node.labels.get(key) != Some(value));
+    lacked.map(|(key, wanted)| {
+        let found = node.labels.get(key).map(str::to_owned);
+        Obstacle::Selector { key: key.clone(), wanted: wanted.clone(), found }
+    })
+}
+
 /// Returns the expressions that do not match, of the first term that is not empty, if no term of a required node affinity matches
 /// the node.
-pub fn lacked_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> Option<Vec<String>> {
+fn lacked_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> Option<Vec<String>> {
     let failing = |term| failing_expressions(term, labels, name);
     let failures: Option<Vec<Vec<String>>> = terms.iter().map(failing).collect();
     let first = terms.iter().position(|term| !is_empty(term)).unwrap_or_default();

@@ -61,7 +61,7 @@ pub struct Verdict<'a> {
 }
 
 impl<'a> Verdict<'a> {
-    pub fn of(subject: Subject<'a>, cluster: &'a Cluster<'_>) -> Self {
+    pub fn of(subject: Subject<'a>, cluster: &'a Cluster) -> Self {
         let (pod, refused) = AdmittedPod::of(subject, cluster);
         let nodes = cluster.nodes.iter().map(|node| pod.on(node)).collect();
         Self { pod, refused, nodes }

@@ -14,11 +14,9 @@ mod render;
 mod system;
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use serde_json::Value;
 use winpool_analysis::explain::forecast::Snapshot;
-use winpool_analysis::image::Images;
 use winpool_analysis::verdict::Cluster;
 use winpool_analysis::view::{Admission, Known, Node, Policies, SeenNode, Workloads};
 use winpool_core::api::WindowsPool;
@@ -44,9 +42,8 @@ fn snapshot<'n>(
 }
 
 /// What pods find with these nodes and classes, if no registry was asked.
-fn cluster(nodes: &[Node], classes: &BTreeMap<String, Class>) -> Cluster<'static> {
-    static UNASKED: LazyLock<Images> = LazyLock::new(Images::default);
-    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), images: &UNASKED, admission: Admission::default() }
+fn cluster(nodes: &[Node], classes: &BTreeMap<String, Class>) -> Cluster {
+    Cluster { nodes: nodes.to_vec(), classes: classes.clone(), ..Cluster::default() }
 }
 
 /// The node of this JSON.

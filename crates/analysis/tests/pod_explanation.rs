@@ -10,7 +10,7 @@ use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::remedy::Remedy;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{self, Admission, Workload};
+use winpool_analysis::view::{self, Workload};
 use winpool_core::pod::Class;
 
 use crate::cluster;
@@ -365,15 +365,7 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
         let platforms = architectures.iter().map(platform).collect();
         let mut images = Images::default();
         images.add("a:1", Ok(ImagePlatforms { digest: String::new(), source, platforms }));
-        let told = answer(
-            &pod,
-            &Cluster {
-                nodes: machines.to_vec(),
-                classes: BTreeMap::new(),
-                images: &images,
-                admission: Admission::default(),
-            },
-        );
+        let told = answer(&pod, &Cluster { nodes: machines.to_vec(), images, ..Cluster::default() });
         (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy.map(|remedy| remedy.text))
     };
     assert_eq!(of(Source::Index, &["x86_64", "aarch64"]), (vec![Some(true); 2], None));

@@ -180,7 +180,6 @@ proptest! {
         let known = pod.runtime_class.as_ref().map(|_| &class);
         let target = pod.target(known);
         let is_missing = |id: &str| check(&WorkloadManifest::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
-        prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "the rules");
         for kind in [WorkloadKind::own("Deployment").unwrap(), WorkloadKind::own("DaemonSet").unwrap()] {
             if is_counted(kind, &spec, &object_of_class) {
                 // The class of a DaemonSet may contradict it.
@@ -188,11 +187,12 @@ proptest! {
                 prop_assert!(target == Target::Windows || is_contradiction, "the operator: {:?} {:?}", kind, target);
             }
         }
+        let classes = known.iter().map(|class| (CLASS.to_owned(), (*class).clone())).collect();
+        let is_windows = answer(&read::<Pod>(as_pod), &cluster(&[], &classes)).system == "windows";
         // A selector and a class that contradict fit no node.
         if known.is_none() || pod.placed_system().is_none() {
-            let classes = known.iter().map(|class| (CLASS.to_owned(), (*class).clone())).collect();
-            let system = answer(&read::<Pod>(as_pod), &cluster(&[], &classes)).system;
-            prop_assert_eq!(system == "windows", pod.guess(known, || None).is_some_and(|guess| guess.system == System::Windows), "why");
+            prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "check");
+            prop_assert_eq!(is_windows, pod.guess(known, || None).is_some_and(|guess| guess.system == System::Windows), "why");
         }
     }
 

@@ -64,14 +64,14 @@ impl Difference {
 }
 
 /// A cluster, with one node of each group of equal ones.
-struct Side<'a> {
+struct Side {
     subjects: BTreeMap<(ObjectReference, Option<String>), WorkloadSubject>,
-    cluster: Cluster<'a>,
+    cluster: Cluster,
     groups: Vec<Group>,
 }
 
-impl<'a> Side<'a> {
-    fn of(view: View, images: &'a Images, now: Now) -> Self {
+impl Side {
+    fn of(view: View, images: &Images, now: Now) -> Self {
         let there = view.cluster(images);
         let started = view.started();
         let snapshot = Snapshot::of(view, now);

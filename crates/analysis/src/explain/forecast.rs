@@ -48,14 +48,14 @@ pub struct ForecastOutcome {
 
 impl ForecastOutcome {
     /// Returns what new pods find then, if this is what they find before.
-    pub fn cluster<'a>(&self, before: &Cluster<'a>) -> Cluster<'a> {
+    pub fn cluster(&self, before: &Cluster) -> Cluster {
         let nodes = before.nodes.iter().cloned().map(|host| match self.nodes.get(&host.name) {
             Some(node) => host.as_read(node),
             None => host,
         });
         let classes = self.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
         let admission = before.admission.with(&self.pools, &classes);
-        Cluster { nodes: nodes.collect(), classes, images: before.images, admission }
+        Cluster { nodes: nodes.collect(), classes, images: before.images.clone(), admission }
     }
 }
 

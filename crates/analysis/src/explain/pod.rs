@@ -18,7 +18,7 @@ use errors::Errors;
 pub use result::{ExplainedError, NodeResult, PodExplanation, UnexplainedError};
 
 /// Explains this pod in this cluster.
-pub fn answer(pod: &Pod, cluster: &Cluster<'_>) -> PodExplanation {
+pub fn answer(pod: &Pod, cluster: &Cluster) -> PodExplanation {
     let placed_by = if daemon_set_node(pod).is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
     let object = ObjectReference::namespaced("Pod", or_default(&pod.namespace), &pod.name);
     let explanation = explanation(pod, std::slice::from_ref(pod), placed_by, cluster);
@@ -35,7 +35,7 @@ pub fn answer_template(
     kind: &'static WorkloadKind,
     workload: &Workload,
     pods: &[Pod],
-    cluster: &Cluster<'_>,
+    cluster: &Cluster,
 ) -> PodExplanation {
     let pod = workload.pod_of(kind);
     let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
@@ -45,7 +45,7 @@ pub fn answer_template(
 }
 
 /// Returns what to do with pods that wait, because they keep what their RuntimeClass had when they were created.
-fn recreate(pods: &[Pod], cluster: &Cluster<'_>) -> Option<Remedy> {
+fn recreate(pods: &[Pod], cluster: &Cluster) -> Option<Remedy> {
     let waits = |pod: &&Pod| pod.start_status.is_unschedulable && pod.spec.node.is_none() && !pod.is_terminating;
     let of_class = pods.iter().filter(waits).filter(|pod| pod.spec.runtime_class.is_some());
     let mut waiting = of_class.filter(|pod| {
@@ -60,7 +60,7 @@ fn recreate(pods: &[Pod], cluster: &Cluster<'_>) -> Option<Remedy> {
 }
 
 /// Explains a pod, or the template of `pods` as a pod.
-fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'_>) -> PodExplanation {
+fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster) -> PodExplanation {
     let history = cluster.history(pods);
     let verdict = Verdict::of(Subject { pod, placed_by, history }, cluster);
     let (candidate, refused) = (&verdict.pod, verdict.refused.as_ref());
@@ -113,7 +113,7 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster<'
         nodes,
         ends_with_upgrade: None,
         remedy,
-        notes: candidate.by_policies.iter().map(|added| format!("The admission policy {added}.")).collect(),
+        notes: candidate.added.by_policies.iter().map(|added| format!("The admission policy {added}.")).collect(),
     }
 }
 

@@ -22,10 +22,10 @@ use super::pod::PodExplanation;
 /// `explain` explains the pods in a cluster.
 pub fn remedy(
     view: &View,
-    there: &Cluster<'_>,
+    there: &Cluster,
     class: Option<&str>,
     now: Now,
-    explain: impl Fn(&Cluster<'_>) -> PodExplanation,
+    explain: impl Fn(&Cluster) -> PodExplanation,
 ) -> Option<Remedy> {
     let pools: Vec<&GuardedPool> = view.guarded()?.collect();
     if pools.is_empty() {

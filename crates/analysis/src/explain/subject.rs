@@ -61,7 +61,7 @@ impl WorkloadSubject {
 
 /// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
 /// latter tell what the template says.
-pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster<'_>) -> Vec<WorkloadSubject> {
+pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster) -> Vec<WorkloadSubject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in snapshot.pods.known().into_iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);

@@ -96,9 +96,9 @@ fn notes(view: &View) -> Vec<String> {
 /// Returns the answer for a workload, or the reason why the answer leaves it out.
 fn workload(
     subject: &WorkloadSubject,
-    stages: &Stages<'_>,
+    stages: &Stages,
     facts: &UpgradeFacts<'_>,
-    changes: &mut PoolChanges<'_, '_>,
+    changes: &mut PoolChanges<'_>,
 ) -> Result<UpgradedWorkload, LeftOutReason> {
     let Stages { now, rolling, after } = stages;
     let [at_first, while_rolling, at_last] = [now, rolling, after].map(|stage| stage.verdict(subject, facts));
@@ -141,14 +141,14 @@ fn workload(
 }
 
 /// Returns what to do if only a pool in dry run would create the class of the workload.
-fn in_dry_run(subject: &WorkloadSubject, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn in_dry_run(subject: &WorkloadSubject, after: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
     let class = subject.template.spec.runtime_class.as_ref()?;
     let is_planned = !after.cluster.classes.contains_key(class) && facts.planned.contains(class);
     is_planned.then(|| format!("set mode: Enforce in the WindowsPool, which then creates RuntimeClass {class}"))
 }
 
 /// Returns why no change is known with which the workload runs all the time.
-fn reason(subject: &WorkloadSubject, now: PodOutcome, after: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn reason(subject: &WorkloadSubject, now: PodOutcome, after: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
     if now == PodOutcome::MayNotStart {
         return Some(STRAY.to_owned());
     }
@@ -159,7 +159,7 @@ fn reason(subject: &WorkloadSubject, now: PodOutcome, after: &Stage<'_>, facts: 
 }
 
 /// Returns what to do if the new version runs the images of today, but not certainly with the containerd of the nodes.
-fn old_containerd(stage: &Stage<'_>, facts: &UpgradeFacts<'_>) -> Option<String> {
+fn old_containerd(stage: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
     stage.upgraded().find_map(|node| {
         let host = node.host()?.windows();
         let on = |image: Build, host: WindowsHost| runs(Isolation::Process, image, host);

@@ -1,6 +1,7 @@
 //! The platforms of the images of workloads, and their descriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use winpool_core::windows::{Build, builds};
 
@@ -8,7 +9,7 @@ use super::{ImagePlatforms, Platform};
 
 /// The answers of registries, by the image as the workload names it. Empty if no registry was queried.
 #[derive(Clone, Debug, Default)]
-pub struct Images(BTreeMap<String, Result<ImagePlatforms, Unresolved>>);
+pub struct Images(Arc<BTreeMap<String, Result<ImagePlatforms, Unresolved>>>);
 
 /// An image whose platforms are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Unresolved {
 
 impl Images {
     pub fn add(&mut self, image: &str, answer: Result<ImagePlatforms, Unresolved>) {
-        self.0.insert(image.to_owned(), answer);
+        Arc::make_mut(&mut self.0).insert(image.to_owned(), answer);
     }
 
     /// Returns the answer for an image; `None` if the image was not resolved.

@@ -43,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         reason: "Kueue never starts the pods: no ResourceFlavor of their queue fits",
         remedy: OTHER_QUEUE,
         test: own(|subject, hits| {
-            let never = subject.added.queued.as_ref().and_then(Queued::never);
+            let never = subject.pods.added.queued.as_ref().and_then(Queued::never);
             hits.extend(never.map(|never| Hit::at("tolerations").saying(never)));
         }),
         ..Rule::DEFAULT
@@ -56,7 +56,7 @@ pub(super) const RULES: &[Rule] = &[
         reason: "Kueue adds the labels and tolerations of a ResourceFlavor that winpool does not know",
         remedy: "add the LocalQueue, its ClusterQueue and ResourceFlavors with -f",
         test: own(|subject, hits| {
-            let why = subject.unknown_flavor().filter(|_| subject.target != Target::Linux);
+            let why = subject.pods.unknown_flavor().filter(|_| subject.target != Target::Linux);
             hits.extend(why.map(|why| Hit::at("nodeSelector").saying(why.clone())));
         }),
         ..Rule::DEFAULT
@@ -65,7 +65,7 @@ pub(super) const RULES: &[Rule] = &[
 
 fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let namespace = subject.workload.namespace;
-    if let Some((key, value)) = subject.added.conflict {
+    if let Some((key, value)) = subject.pods.added.conflict {
         let own = subject.pod.selected(key).unwrap_or_default();
         let message = format!("nodeSelector wants {key}={own} and the namespace {namespace} wants {key}={value}");
         hits.push(Hit::at("nodeSelector").saying(message));
@@ -74,7 +74,7 @@ fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn pod_security(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let workload = subject.workload;
-    let Some(level) = subject.facts.admission.level_of(workload.namespace) else { return };
+    let Some(level) = subject.facts.cluster.admission.level_of(workload.namespace) else { return };
     let forbidden = level.refuses(workload.namespace, &Violations::of(workload.raw, workload.metadata));
     let hit =
         |forbidden: Forbidden| Hit::at("securityContext").saying(forbidden.to_string()).remedied_by(forbidden.remedy());

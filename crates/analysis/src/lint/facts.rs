@@ -5,11 +5,11 @@
 mod gmsa;
 mod runs;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter::repeat_n;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::api::{Mode, Taint, names};
@@ -22,7 +22,7 @@ use winpool_core::plan::nodes::assessment::{assess, assess_as};
 use winpool_core::plan::nodes::numbers::NodeSummary;
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, PoolSpec};
 use winpool_core::plan::taints::Consent;
-use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance};
+use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS, System, is_on_windows_only};
 use winpool_core::windows::Build;
 use winpool_core::windows::builds::{self, by_version};
 use winpool_core::windows::container_runtime::RuntimeName;
@@ -30,12 +30,12 @@ use winpool_core::windows::container_runtime::RuntimeName;
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
-use crate::placement::{Obstacle, lacked_affinity, obstacles, selects};
+use crate::placement::{Obstacle, selects};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::remedy::Remedy;
-use crate::system::{self, system_of_nodes};
-use crate::verdict::{Asked, Group, one_of_each, settled};
-use crate::view::{Added, Admission, Known, Node, Related, SeenNode, View, after, relabelled};
+use crate::system;
+use crate::verdict::{self, AdmittedPod, Asked, Cluster, Group, History, PlacedBy, one_of_each, settled};
+use crate::view::{Known, Node, Related, Request, SeenNode, View, after, relabelled};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -43,25 +43,19 @@ use gmsa::GmsaFacts;
 /// The tolerations that winpool adds to new pods, by the name of the workload and the path of the pod spec.
 type AddedTolerations = BTreeMap<String, Vec<Taint>>;
 
-/// The number of selections of nodes that are kept.
-const SELECTIONS: usize = 500;
-
 fn key_of(workload: &WorkloadManifest<'_>) -> String {
     format!("{} {}", workload.object(), workload.path)
 }
 
-/// A Windows node, and others that are like it.
+/// What counts beside a Windows node of the cluster: what it has today, and the number of nodes that are like it.
 #[derive(Clone, Debug, Default)]
-struct WindowsNode {
-    /// The node without what passes by itself.
-    there: Node,
+struct Standing {
     /// What decides which images it runs, if its version is known.
     host: Option<Host>,
-    /// The number of nodes that are like it.
     number: usize,
-    /// The taints that keep off pods for Windows once the operator has changed the node, and pools in dry run too.
-    finished: BTreeSet<Taint>,
-    /// The taints that keep off other pods: in manifests also those that the operator adds.
+    /// The taints that it has.
+    present: BTreeSet<Taint>,
+    /// The taints that keep off pods that are not for Windows: in manifests also those that the operator adds.
     barrier: BTreeSet<Taint>,
     /// The same if the operator holds every taint to which a `DaemonSet` may object.
     while_held: BTreeSet<Taint>,
@@ -69,10 +63,11 @@ struct WindowsNode {
     pool: Option<Arc<Pool>>,
 }
 
-impl WindowsNode {
-    /// Returns a node of the view. `is_settled` is true if its pool has a status, and in a live cluster even without a pool: then the
-    /// taints of the node are those that winpool has added so far.
-    fn of(seen: &SeenNode, policy: &Policy, is_settled: impl Fn(Option<&Arc<Pool>>) -> bool) -> Self {
+impl Standing {
+    /// Returns a node of the view with the taints that it has when winpool has nothing left to do, and pools in dry run are
+    /// enforced. `is_settled` is true if its pool has a status, and in a live cluster even without a pool: then the taints of the node
+    /// are those that winpool has added so far.
+    fn of(seen: &SeenNode, policy: &Policy, is_settled: impl Fn(Option<&Arc<Pool>>) -> bool) -> (Node, Self) {
         let mut node = seen.object.node.clone();
         label_build(&mut node);
         let there = settled(&seen.host().as_read(&node));
@@ -89,23 +84,18 @@ impl WindowsNode {
             let added = assess_as(&node, Some(pool), policy, Consent::Given).plan.taints.map(|change| change.added);
             finished.extend(keeping_off(&added.unwrap_or_default()));
         }
-        let pool = owner.or(preview).cloned();
-        Self { host: there.host(), there, number: 1, finished, barrier, while_held, pool }
+        let (host, pool) = (there.host(), owner.or(preview).cloned());
+        let present = there.taints.iter().cloned().collect();
+        let standing = Self { host, number: 1, present, barrier, while_held, pool };
+        (Node { taints: finished.into_iter().collect(), ..there }, standing)
     }
 
     /// Returns a node as this pool makes it, if no other node is known that the pods may be on.
-    fn supposed(pool: &Arc<Pool>) -> Self {
+    fn supposed(pool: &Arc<Pool>) -> (Node, Self) {
         let finished = keeping_off(&pool.spec.wanted_taints());
         let while_held = finished.iter().filter(|taint| pool.spec.waits_for_nobody(taint)).cloned().collect();
-        Self { barrier: finished.clone(), finished, while_held, ..Self::default() }
-    }
-
-    /// True if the pod selects the node, or its author has put it there.
-    fn is_for(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
-        match &pod.node {
-            Some(name) => self.there.name == *name,
-            None => selects(pod, class, &self.there.labels),
-        }
+        let node = Node { taints: finished.iter().cloned().collect(), ..Node::default() };
+        (node, Self { barrier: finished, while_held, ..Self::default() })
     }
 
     /// Returns what decides which images it runs, once for each node that is like it.
@@ -114,7 +104,7 @@ impl WindowsNode {
     }
 
     fn build(&self) -> Option<Build> {
-        self.there.version.map(|version| version.build)
+        self.host.as_ref().map(|host| host.kernel.build)
     }
 }
 
@@ -123,21 +113,18 @@ impl WindowsNode {
 pub struct Facts {
     /// The version of Kubernetes, if it is known.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The classes that exist, and those that pools will create.
-    classes: BTreeMap<String, Class>,
+    /// What new pods find when winpool has nothing left to do: the Windows nodes come first, and each node stands for all that are like
+    /// it.
+    pub(super) cluster: Cluster,
+    /// What counts beside each of the Windows nodes, in their order, if nodes are known.
+    windows: Known<Vec<Standing>>,
     /// The classes that exist, each with the pool that manages it.
     owners: BTreeMap<String, Option<String>>,
     /// How much is known of the classes that exist.
     existing: Known<()>,
     pools: Vec<Arc<Pool>>,
-    /// The Windows nodes.
-    nodes: Known<Vec<WindowsNode>>,
-    /// The indices of the nodes that pods select, by what they ask.
-    selections: Arc<Mutex<HashMap<String, Arc<[usize]>>>>,
     /// A Windows node of each pool.
-    supposed: Vec<WindowsNode>,
-    /// The other nodes.
-    other_nodes: Vec<Node>,
+    supposed: Vec<(Node, Standing)>,
     /// The classes among them that do not exist yet, with the pool that creates each.
     pub(super) to_come: BTreeMap<String, Arc<Pool>>,
     /// The classes that only a pool in dry run would create. A workload that named one would get no pods.
@@ -152,15 +139,12 @@ pub struct Facts {
     on_windows: Arc<BTreeMap<String, bool>>,
     /// The labels of namespaces, as far as they are known.
     pub(super) namespaces: Arc<BTreeMap<String, BTreeMap<String, String>>>,
-    /// What is added to new pods.
-    pub(super) admission: Admission,
     /// The objects that workloads refer to, as far as they are known.
     pub(super) related: Arc<Related>,
     /// The tolerations that winpool adds to new pods, by workload; `None` if that is not known.
     added: Option<Arc<AddedTolerations>>,
     /// The builds to which no rule suggests to pin a pod.
     pub(super) retired: BTreeSet<Build>,
-    images: Images,
     pub(super) credential_specs: Known<BTreeSet<String>>,
     pub(super) gmsa: GmsaFacts,
 }
@@ -195,26 +179,22 @@ impl Facts {
             |pool: Option<&Arc<Pool>>| is_live || pool.is_some_and(|pool| reported.contains(&pool.spec.name));
         let policy = policy_of_pools(&pools);
         let is_windows = |seen: &&SeenNode| seen.object.node.is_windows();
-        let nodes = view.nodes.map(|nodes| {
-            nodes.iter().filter(is_windows).map(|seen| WindowsNode::of(seen, &policy, is_settled)).collect()
-        });
-        let all = view.nodes.known().into_iter().flatten();
-        let other_nodes = all.filter(|seen| !is_windows(seen)).map(|seen| settled(&seen.host())).collect();
+        let (windows, others): (Vec<_>, Vec<_>) = view.nodes.known().into_iter().flatten().partition(is_windows);
+        let windows = windows.into_iter().map(|seen| Standing::of(seen, &policy, is_settled));
+        let (mut nodes, standings): (Vec<Node>, Vec<_>) = windows.unzip();
+        nodes.extend(others.into_iter().map(|seen| settled(&seen.host())));
         let classes = || view.classes.known().into_iter().flatten();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
         // What was written has its own record, because the pods may not be kept beside it.
         let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
         Self {
             kubernetes: view.kubernetes,
-            classes: view.class_fields(),
+            cluster: Cluster { nodes, ..view.cluster(&Images::default()) },
+            windows: view.nodes.map(|_| standings),
             owners: classes().map(|class| (class.name_any(), owner(class).map(str::to_owned))).collect(),
             existing,
-            nodes,
-            selections: Arc::default(),
-            supposed: pools.iter().map(WindowsNode::supposed).collect(),
-            other_nodes,
+            supposed: pools.iter().map(Standing::supposed).collect(),
             on_windows: Arc::new(started.on_windows()),
-            images: Images::default(),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
             pools,
@@ -222,7 +202,6 @@ impl Facts {
             in_dry_run: BTreeMap::new(),
             is_on_eks: view.nodes.known().into_iter().flatten().any(SeenNode::is_on_eks),
             namespaces: Arc::new(view.namespace_labels.clone()),
-            admission: view.admission(),
             related: Arc::clone(&view.related),
             taints_are_held: false,
             are_nodes_open: false,
@@ -238,45 +217,76 @@ impl Facts {
         let objects = view.classes.known().map_or(&[][..], Vec::as_slice);
         for pool in &self.pools {
             let builds: BTreeMap<Build, usize> = match self.builds() {
-                builds if builds.is_empty() && !self.nodes.is_complete() => {
+                builds if builds.is_empty() && !self.windows.is_complete() => {
                     let named = pool.spec.named_builds.keys().copied();
                     builds::all().iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
                 }
                 builds => builds,
             };
-            let tolerate = self.windows().flat_map(|node| keeping_off(&node.there.taints)).collect();
+            let tolerate = self.windows().flat_map(|(_, standing)| keeping_off(&standing.present)).collect();
             let seen = NodeSummary { builds, tolerate, ..NodeSummary::default() };
             let plan = plan_classes(pool, &policy, &|_| seen.clone(), objects, &|_| true);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =
                     Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };
-                if self.existing.is_complete() && !self.classes.contains_key(&class.name) {
+                if self.existing.is_complete() && !self.classes().contains_key(&class.name) {
                     self.to_come.insert(class.name.clone(), Arc::clone(pool));
                 }
-                if pool.spec.mode == Mode::DryRun && !self.classes.contains_key(&class.name) {
+                if pool.spec.mode == Mode::DryRun && !self.classes().contains_key(&class.name) {
                     self.in_dry_run.insert(class.name.clone(), Arc::clone(pool));
                 }
-                self.classes.entry(class.name).or_insert(planned);
+                self.cluster.classes.entry(class.name).or_insert(planned);
             }
         }
         self
     }
 
     /// Returns the Windows nodes that are known.
-    fn windows(&self) -> impl Iterator<Item = &WindowsNode> {
-        self.nodes.known().into_iter().flatten()
+    fn windows(&self) -> impl Iterator<Item = (&Node, &Standing)> {
+        self.cluster.nodes.iter().zip(self.windows.known().into_iter().flatten())
     }
 
-    /// True if a Windows node that the pod selects reports a container runtime other than containerd.
-    pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
-        self.selected(pod, class)
-            .any(|node| node.there.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
+    /// Returns the other nodes.
+    fn others(&self) -> &[Node] {
+        let windows = self.windows.known().map_or(0, Vec::len);
+        self.cluster.nodes.get(windows..).unwrap_or_default()
     }
 
-    /// True if the pod selects nodes that are known, and none of them has the runtime handler of its class.
-    pub(super) fn lacks_handler(&self, pod: &PodSpec, class: &Class) -> bool {
-        let mut nodes = self.selected(pod, Some(class)).peekable();
-        nodes.peek().is_some() && nodes.all(|node| node.there.lacks_handler(&class.handler))
+    /// Returns new pods of the workload as the API server admits them here. `pod` is such a pod.
+    pub(super) fn admitted<'f>(&'f self, pod: &'f Pod, workload: &WorkloadManifest<'_>) -> AdmittedPod<'f> {
+        let placed_by = if workload.is_daemon_set() { PlacedBy::DaemonSet } else { PlacedBy::Anyone };
+        let on_windows = self.started_on_windows(workload);
+        let history = History { on_windows: on_windows.is_some(), elsewhere: on_windows == Some(false) };
+        AdmittedPod::of(verdict::Subject { pod, placed_by, history }, &self.cluster).0
+    }
+
+    /// Returns a new pod of the workload with the class that it means.
+    pub(super) fn pod_of(&self, workload: &WorkloadManifest<'_>) -> Pod {
+        let mut pod = Pod::from(workload);
+        let creation = workload.creation();
+        pod.is_ignored = creation.is_ignored;
+        pod.created = Some(Timestamp::UNIX_EPOCH).filter(|_| creation.request == Request::Earlier);
+        if let Some(meant) = self.meant(&pod.spec) {
+            pod.spec.runtime_class = Some(meant.to_owned());
+        }
+        pod
+    }
+
+    /// Returns the Windows nodes that these pods select, whatever else keeps them off.
+    fn selected<'f>(&'f self, pods: &AdmittedPod<'_>) -> impl Iterator<Item = (&'f Node, &'f Standing)> {
+        self.windows().filter(|(node, _)| pods.selects(node))
+    }
+
+    /// True if a Windows node that the pods select reports a container runtime other than containerd.
+    pub(super) fn has_node_without_containerd(&self, pods: &AdmittedPod<'_>) -> bool {
+        self.selected(pods).any(|(node, _)| node.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
+    }
+
+    /// True if the pods select nodes that are known, and none of them has the runtime handler of their class.
+    pub(super) fn lacks_handler(&self, pods: &AdmittedPod<'_>) -> bool {
+        let Some((_, class)) = pods.class else { return false };
+        let mut nodes = self.selected(pods).peekable();
+        nodes.peek().is_some() && nodes.all(|(node, _)| node.lacks_handler(&class.handler))
     }
 
     /// Reads the workloads of the view, which are those that rules are asked about: what they ask of nodes, and which tolerations the
@@ -290,7 +300,7 @@ impl Facts {
             keys.push(key_of(workload));
             new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
         });
-        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)).with_admission(&self.admission));
+        self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)).with_admission(&self.cluster.admission));
         if !self.pools.is_empty() {
             let mut snapshot = Snapshot::without_workloads(view, now).enforced();
             snapshot.nodes.values_mut().for_each(label_build);
@@ -301,63 +311,45 @@ impl Facts {
 
     /// Keeps one node of those that pods cannot tell apart if they ask this. Rules are then asked about no other pods.
     pub fn group(&mut self, asked: &Asked) {
-        let asked = asked.clone().with_classes(self.classes.values());
-        if let Some(nodes) = self.nodes.known_mut() {
-            let alike = nodes.iter().map(|node| {
-                let WindowsNode { there, finished, barrier, while_held, pool, .. } = node;
-                (asked.group(there), finished, barrier, while_held, pool.as_ref().map(|pool| &pool.spec.name))
-            });
-            let groups = one_of_each(alike);
-            let one = |group: Group| Some(WindowsNode { number: group.nodes, ..nodes.get(group.index)?.clone() });
-            *nodes = groups.into_iter().filter_map(one).collect();
-            self.selections = Arc::default();
+        let asked = asked.clone().with_classes(self.classes().values());
+        let windows = self.windows().map(|(node, Standing { present, barrier, while_held, pool, .. })| {
+            (asked.group(node), Some((present, barrier, while_held, pool.as_ref().map(|pool| &pool.spec.name))))
+        });
+        let groups = one_of_each(windows.chain(self.others().iter().map(|node| (asked.group(node), None))));
+        self.cluster = self.cluster.with_one_of_each(&groups);
+        if let Some(standings) = self.windows.known_mut() {
+            let one = |group: &Group| Some(Standing { number: group.nodes, ..standings.get(group.index)?.clone() });
+            *standings = groups.iter().filter_map(one).collect();
         }
-        let mut seen = BTreeSet::new();
-        self.other_nodes.retain(|node| seen.insert(asked.group(node)));
     }
 
     /// Adds the platforms of images, as registries report them.
     pub fn add_images(&mut self, images: Images) {
-        self.images = images;
+        self.cluster.images = images;
     }
 
     /// Returns the platforms of images, as registries report them; empty if no registry was queried.
     pub fn images(&self) -> &Images {
-        &self.images
+        &self.cluster.images
     }
 
     /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.windows().flat_map(WindowsNode::hosts)
+        self.windows().flat_map(|(_, standing)| standing.hosts())
     }
 
-    /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
-    /// tolerates the taints of none of them, returns the nodes that match by labels, because another rule reports the
-    /// taints.
-    pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>, tolerations: &[Toleration]) -> Vec<&Host> {
+    /// Returns the Windows nodes on which the pods can be scheduled. If they can be scheduled on none of them, returns those that they
+    /// select, because another rule reports what keeps them off.
+    pub(super) fn hosts_of(&self, pods: &AdmittedPod<'_>) -> Vec<&Host> {
         let (open, closed): (Vec<_>, Vec<_>) =
-            self.selected(pod, class).partition(|node| untolerated(tolerations, &node.there.taints).is_empty());
+            self.selected(pods).partition(|(node, _)| pods.obstacles(node).is_empty());
         let found = if open.is_empty() { closed } else { open };
-        found.into_iter().flat_map(WindowsNode::hosts).collect()
-    }
-
-    /// Returns the Windows nodes whose labels this pod selects, by itself and by its class. Thousands of pods ask for few selections.
-    fn selected(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &WindowsNode> {
-        let asked = format!("{:?}", (&pod.node, &pod.node_selector, &pod.terms, class.map(|class| &class.selector)));
-        let nodes = self.nodes.known().map_or(&[][..], Vec::as_slice);
-        let mut selections = self.selections.lock().unwrap_or_else(PoisonError::into_inner);
-        if selections.len() == SELECTIONS {
-            selections.clear();
-        }
-        let find =
-            || (0..nodes.len()).filter(|index| nodes.get(*index).is_some_and(|node| node.is_for(pod, class))).collect();
-        let found: Arc<[usize]> = Arc::clone(selections.entry(asked).or_insert_with(find));
-        (0..found.len()).filter_map(move |index| nodes.get(*found.get(index)?))
+        found.into_iter().flat_map(|(_, standing)| standing.hosts()).collect()
     }
 
     /// True if it is known whether there is a class of this name: all classes are known, or pools of the manifests create them.
     pub fn knows_class(&self, name: &str) -> bool {
-        self.classes.contains_key(name)
+        self.classes().contains_key(name)
             || self.existing.is_complete()
             || !self.existing.is_forbidden() && !self.pools.is_empty()
     }
@@ -370,12 +362,12 @@ impl Facts {
         // No class says anything about a pod whose class is not there.
         let guess = || system::guess(pod, None, self.labels());
         let is_told = || guess().is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
-        !self.classes.contains_key(name) && self.knows_class(name) && (self.existing.is_complete() || is_told())
+        !self.classes().contains_key(name) && self.knows_class(name) && (self.existing.is_complete() || is_told())
     }
 
     /// Returns the known classes, by name.
     pub fn classes(&self) -> &BTreeMap<String, Class> {
-        &self.classes
+        &self.cluster.classes
     }
 
     /// Returns the system that the pod is for, by itself or by labels that only nodes of one system have.
@@ -390,25 +382,19 @@ impl Facts {
 
     /// Reads the objects that workloads refer to.
     pub fn refer_to(&mut self, view: &View) {
-        self.admission = view.admission();
+        self.cluster.admission = view.admission();
         self.related = Arc::clone(&view.related);
-    }
-
-    /// Returns the pods of the workload with what their namespace, Kueue and policies add, and what that is.
-    pub(super) fn admitted(&self, workload: &WorkloadManifest<'_>) -> (PodSpec, Added<'_>) {
-        let mut admitted = workload.pod.clone();
-        let added = self.admission.admit(workload.creation(), &mut admitted);
-        (admitted, added)
     }
 
     /// Returns the system that the workload is for, also by the nodes on which its pods have started.
     pub fn guess_of(&self, workload: &WorkloadManifest<'_>) -> Option<Guess> {
-        self.guess_of_admitted(&self.admitted(workload).0, workload)
+        let pod = self.pod_of(workload);
+        self.guess_of_admitted(&self.admitted(&pod, workload))
     }
 
-    /// Returns the same for pods with what their namespace and Kueue add.
-    pub(super) fn guess_of_admitted(&self, admitted: &PodSpec, workload: &WorkloadManifest<'_>) -> Option<Guess> {
-        system::or_by_history(self.guess(admitted), self.started_on_windows(workload) == Some(true))
+    /// Returns the same for pods as the API server admits them.
+    pub(super) fn guess_of_admitted(&self, pods: &AdmittedPod<'_>) -> Option<Guess> {
+        system::or_by_history(pods.guess(&self.cluster.nodes), pods.history.is_on_windows_only())
     }
 
     /// Returns true if containers of the workload have started, and only on Windows nodes; false if also on others; `None` if
@@ -417,42 +403,36 @@ impl Facts {
         self.on_windows.get(&workload.object().to_string()).copied()
     }
 
-    /// True if the pod may be scheduled to Linux nodes: it selects a known one, or none is known.
-    pub fn may_be_on_linux(&self, pod: &PodSpec) -> bool {
-        let class = self.meant_class(pod);
-        let selects_all = pod.node_selector.is_empty() && pod.terms.is_empty();
-        selects_all
-            || self.other_nodes.is_empty()
-            || self.other_nodes.iter().any(|node| selects(pod, class, &node.labels))
+    /// True if the pods may be scheduled to Linux nodes: they select a known one, or none is known.
+    pub(super) fn may_be_on_linux(&self, pods: &AdmittedPod<'_>) -> bool {
+        let others = self.others();
+        others.is_empty() || others.iter().any(|node| pods.selects(node))
     }
 
-    /// True if a known Linux node takes the pod, or none is known.
-    pub fn linux_takes(&self, pod: &PodSpec) -> bool {
+    /// True if a known Linux node takes the pods, or none is known.
+    pub(super) fn linux_takes(&self, pods: &AdmittedPod<'_>) -> bool {
         let is_small = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Resource { .. });
-        let takes = |node: &Node| obstacles(pod, node).iter().all(is_small);
-        self.other_nodes.is_empty() || self.other_nodes.iter().any(takes)
-    }
-
-    /// Returns the system of the nodes that the pod selects, if these are of one system.
-    pub fn system_of_nodes(&self, pod: &PodSpec) -> Option<System> {
-        system_of_nodes(pod, self.meant_class(pod), self.labels())
+        let takes = |node: &Node| pods.obstacles(node).iter().all(is_small);
+        self.others().is_empty() || self.others().iter().any(takes)
     }
 
     /// Returns the labels of each node, and true for a Windows node.
     fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
-        let windows = self.windows().map(|node| (true, &node.there.labels));
-        windows.chain(self.other_nodes.iter().map(|node| (false, &node.labels)))
+        self.cluster.nodes.iter().map(|node| (node.is_windows(), &node.labels))
     }
 
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
-        self.classes.get(pod.runtime_class.as_ref()?)
+        self.classes().get(pod.runtime_class.as_ref()?)
     }
 
     /// Returns the class of the pod or, if its name is misspelled, the one that it means: a misspelled name is one problem.
     pub fn meant_class(&self, pod: &PodSpec) -> Option<&Class> {
-        let name = pod.runtime_class.as_deref()?;
-        let meant = if self.lacks_class_of(pod) { self.similar_class(name) } else { None };
-        self.classes.get(meant.unwrap_or(name))
+        self.classes().get(self.meant(pod).or(pod.runtime_class.as_deref())?)
+    }
+
+    /// Returns the name of the class that the pod means, if it is misspelled.
+    fn meant(&self, pod: &PodSpec) -> Option<&str> {
+        self.similar_class(pod.runtime_class.as_deref()?).filter(|_| self.lacks_class_of(pod))
     }
 
     /// True if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
@@ -466,13 +446,13 @@ impl Facts {
 
     /// Returns the known class that somebody who wrote this name probably means.
     pub fn similar_class(&self, name: &str) -> Option<&str> {
-        similar_class(name, &self.classes)
+        similar_class(name, self.classes())
     }
 
     /// Returns the change of the pool that makes the class of this name with which its pods run on every node that runs their
     /// images, if the class is for nodes of its own build alone.
     pub fn compatible(&self, name: &str) -> Option<Remedy> {
-        let build = self.classes.get(name)?.build()?;
+        let build = self.classes().get(name)?.build()?;
         let is_discovered = |spec: &PoolSpec| spec.discover && spec.class_name(build).as_deref() == Some(name);
         let may = |pool: &Pool| self.owners.get(name).is_none_or(|owner| owner.as_ref() == Some(&pool.spec.name));
         let makes = |pool: &Pool| is_declared(pool, name) || is_discovered(&pool.spec);
@@ -486,7 +466,7 @@ impl Facts {
             !self.in_dry_run.contains_key(name) && class.build().is_none_or(|hosts| !self.retired.contains(&hosts))
         };
         let of_build = |(name, class): &(&String, &Class)| class.image_build() == Some(build) && is_usable(name, class);
-        let of_build = self.classes.iter().filter(of_build);
+        let of_build = self.classes().iter().filter(of_build);
         let mut classes: Vec<_> = of_build.map(|(name, class)| (name.as_str(), class)).collect();
         classes.sort_by_key(|(name, class)| class.preference(name));
         classes.into_iter()
@@ -495,9 +475,9 @@ impl Facts {
     /// Returns the number of Windows nodes of each build.
     pub fn builds(&self) -> BTreeMap<Build, usize> {
         let mut builds = BTreeMap::new();
-        for node in self.windows() {
-            if let Some(build) = node.build() {
-                *builds.entry(build).or_default() += node.number;
+        for (_, standing) in self.windows() {
+            if let Some(build) = standing.build() {
+                *builds.entry(build).or_default() += standing.number;
             }
         }
         builds
@@ -506,8 +486,8 @@ impl Facts {
     /// Returns the value of this label that nodes of this build have, and no others; `None` if there are several.
     pub fn value_of_build(&self, build: Build, key: &str) -> Option<&str> {
         let values = |of_build: bool| -> BTreeSet<&str> {
-            let nodes = self.windows().filter(|node| (node.build() == Some(build)) == of_build);
-            nodes.filter_map(|node| node.there.labels.get(key)).collect()
+            let nodes = self.windows().filter(|(_, standing)| (standing.build() == Some(build)) == of_build);
+            nodes.filter_map(|(node, _)| node.labels.get(key)).collect()
         };
         let (own, others) = (values(true), values(false));
         let mut only = own.difference(&others);
@@ -516,31 +496,41 @@ impl Facts {
 
     /// Returns the builds of the Windows nodes whose labels this pod selects.
     pub fn builds_of(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Build> {
-        self.selected(pod, class).filter_map(WindowsNode::build).collect()
+        let selects = |node: &Node| match &pod.node {
+            Some(name) => node.name == *name,
+            None => selects(pod, class, &node.labels),
+        };
+        self.windows().filter(|(node, _)| selects(node)).filter_map(|(_, standing)| standing.build()).collect()
     }
 
-    /// Returns the labels that the pod and its class select and no known Windows node has. Other rules are about builds.
-    pub fn labels_of_no_node<'a>(&self, pod: &'a PodSpec, class: Option<&'a Class>) -> Vec<(&'a str, &'a str)> {
-        let of_class = class.into_iter().flat_map(|class| &class.selector);
-        let selected = pod.node_selector.iter().chain(of_class).map(|(key, value)| (key.as_str(), value.as_str()));
-        let is_there =
-            |(key, value): (&str, &str)| self.windows().any(|node| node.there.labels.get(key) == Some(value));
-        selected.filter(|label| self.has_nodes() && !is_on_every(label.0) && !is_there(*label)).collect()
+    /// Returns the labels that the pods and their class select and no known Windows node has. Other rules are about builds.
+    pub(super) fn labels_of_no_node(&self, pods: &AdmittedPod<'_>) -> Vec<(String, String)> {
+        let lacked = |node: &Node| -> BTreeSet<(String, String)> {
+            let label = |obstacle| match obstacle {
+                Obstacle::Selector { key, wanted, .. } if !is_on_every(&key) => Some((key, wanted)),
+                _ => None,
+            };
+            pods.label_obstacles(node).into_iter().filter_map(label).collect()
+        };
+        let by_all = self.windows().map(|(node, _)| lacked(node)).reduce(|all, lacked| &all & &lacked);
+        by_all.into_iter().flatten().collect()
     }
 
-    /// Returns what the required node affinity of the pod wants and the closest Windows node lacks, if no such node has it. Other rules
+    /// Returns what the required node affinity of the pods wants and the closest Windows node lacks, if no such node has it. Other rules
     /// are about builds.
-    pub fn affinity_of_no_node(&self, pod: &PodSpec) -> Option<Vec<String>> {
-        let lacked =
-            self.windows().map(|WindowsNode { there, .. }| lacked_affinity(&pod.terms, &there.labels, &there.name));
-        let closest = lacked.map(Option::unwrap_or_default).min_by_key(Vec::len)?;
+    pub(super) fn affinity_of_no_node(&self, pods: &AdmittedPod<'_>) -> Option<Vec<String>> {
+        let lacked = |node: &Node| {
+            let affinity = |obstacle| if let Obstacle::Affinity(lacked) = obstacle { Some(lacked) } else { None };
+            pods.label_obstacles(node).into_iter().find_map(affinity).unwrap_or_default()
+        };
+        let closest = self.windows().map(|(node, _)| lacked(node)).min_by_key(Vec::len)?;
         let is_for_others = |expression: &String| is_on_every(expression.split(' ').next().unwrap_or_default());
         (!closest.is_empty() && !closest.iter().any(is_for_others)).then_some(closest)
     }
 
     /// True if a Windows node has this name.
     pub fn is_windows_node(&self, name: &str) -> bool {
-        self.windows().any(|node| node.there.name == name)
+        self.windows().any(|(node, _)| node.name == name)
     }
 
     /// True if a Windows node is known.
@@ -550,7 +540,7 @@ impl Facts {
 
     /// True if the Windows nodes are known, even if there is none.
     pub fn knows_nodes(&self) -> bool {
-        self.has_nodes() || self.nodes.is_complete()
+        self.has_nodes() || self.windows.is_complete()
     }
 
     /// True if winpool knows the taints that Windows nodes have or get.
@@ -561,18 +551,20 @@ impl Facts {
     /// Returns the sets of taints that currently keep pods off the Windows nodes that this pod selects. For manifests,
     /// these include the taints that their pools add, unless the pool has a status or `DaemonSets` hold its taints. If no node
     /// is known, returns what the pools add, or the default taint of a pool.
-    pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
+    pub(super) fn barriers(&self, pods: &AdmittedPod<'_>) -> BTreeSet<BTreeSet<Taint>> {
         if self.are_nodes_open {
             return BTreeSet::from([BTreeSet::new()]);
         }
         if !self.knows_taints() {
             return BTreeSet::from([BTreeSet::from([Taint::os_windows()])]);
         }
-        let barrier = |node: &WindowsNode| if self.taints_are_held { &node.while_held } else { &node.barrier }.clone();
+        let barrier = |(_, standing): (_, &Standing)| {
+            if self.taints_are_held { &standing.while_held } else { &standing.barrier }.clone()
+        };
         if self.has_nodes() {
-            self.selected(pod, None).map(barrier).collect()
+            self.selected(pods).map(barrier).collect()
         } else {
-            self.supposed.iter().map(barrier).collect()
+            self.supposed.iter().map(|(node, standing)| barrier((node, standing))).collect()
         }
     }
 
@@ -592,15 +584,15 @@ impl Facts {
 
     /// Returns the facts with the taints of pools held, if that makes a difference.
     pub(super) fn with_held_taints(&self) -> Option<Self> {
-        let known: Vec<&WindowsNode> = self.windows().collect();
-        let known = if known.is_empty() { self.supposed.iter().collect() } else { known };
-        let differs = known.iter().any(|node| node.while_held != node.barrier);
+        let known: Vec<&Standing> = self.windows().map(|(_, standing)| standing).collect();
+        let known = if known.is_empty() { self.supposed.iter().map(|(_, standing)| standing).collect() } else { known };
+        let differs = known.iter().any(|standing| standing.while_held != standing.barrier);
         (differs && !self.is_live()).then(|| Self { taints_are_held: true, ..self.clone() })
     }
 
     /// True if a known Windows node has this taint.
     pub(super) fn is_on_a_node(&self, taint: &Taint) -> bool {
-        self.windows().any(|node| node.there.taints.contains(taint))
+        self.windows().any(|(_, standing)| standing.present.contains(taint))
     }
 
     /// True if a pool, in dry run or not, wants this taint on its nodes.
@@ -610,11 +602,10 @@ impl Facts {
 
     /// Returns the tolerations that winpool adds to new pods of this workload. If no node is known: for the taints that the pools want,
     /// if all of them add tolerations and the pod says that it is for Windows.
-    pub fn added_by_winpool(&self, workload: &WorkloadManifest<'_>) -> BTreeSet<Taint> {
+    pub(super) fn added_by_winpool(&self, workload: &WorkloadManifest<'_>, pods: &AdmittedPod<'_>) -> BTreeSet<Taint> {
         let known_class = self.known_class(&workload.pod);
         // The operator adds nothing to pods that fit no node yet.
-        if let Some(added) = self.added.as_ref().filter(|_| self.selected(&workload.pod, known_class).next().is_some())
-        {
+        if let Some(added) = self.added.as_ref().filter(|_| self.selected(pods).next().is_some()) {
             return added.get(&key_of(workload)).into_iter().flatten().cloned().collect();
         }
         let has_class = workload.pod.runtime_class.is_none() || known_class.is_some();
@@ -629,30 +620,33 @@ impl Facts {
     }
 
     /// Returns the pools of the nodes that this pod selects. If no such node is known, all pools count.
-    pub(super) fn pools_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&PoolSpec> {
-        let of_nodes: Vec<&Arc<Pool>> = self.selected(pod, class).filter_map(|node| node.pool.as_ref()).collect();
+    pub(super) fn pools_of(&self, pods: &AdmittedPod<'_>) -> Vec<&PoolSpec> {
+        let of_nodes: Vec<&Arc<Pool>> =
+            self.selected(pods).filter_map(|(_, standing)| standing.pool.as_ref()).collect();
         let pools = if of_nodes.is_empty() { self.pools.iter().collect() } else { of_nodes };
         pools.into_iter().map(|pool| &*pool.spec).collect()
     }
 
-    /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
-    /// stay, and those that the pools want, including pools in dry run. If it selects none, the nodes of its builds count. If
-    /// no node has its builds or its other labels, returns the taints that the pools want, which such nodes will get. If no
-    /// node is known, returns the same, or `None` if there are no pools.
-    pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
+    /// Returns, for each Windows node that the pods select, the taints that they do not tolerate: the existing ones that stay, and those
+    /// that the pools want, including pools in dry run. If they select none, the nodes of their builds count. If no node has their builds
+    /// or their other labels, the taints count that the pools want, which such nodes will get. If no node is known, the same, or `None` if
+    /// there are no pools.
+    pub(super) fn untolerated(&self, pods: &AdmittedPod<'_>) -> Option<BTreeSet<Vec<Taint>>> {
         if !self.knows_taints() {
             return None;
         }
-        let guard = |node: &WindowsNode| node.finished.clone();
-        let mut guards: BTreeSet<_> = self.selected(pod, class).map(guard).collect();
-        if guards.is_empty() && self.labels_of_no_node(pod, class).is_empty() {
-            let builds = pod.wanted_builds(class);
-            let is_wanted = |node: &&WindowsNode| {
-                builds.as_ref().is_none_or(|builds| node.build().is_some_and(|build| builds.contains(&build)))
+        let mut nodes: Vec<&Node> = self.selected(pods).map(|(node, _)| node).collect();
+        if nodes.is_empty() && self.labels_of_no_node(pods).is_empty() {
+            let builds = pods.written_spec.wanted_builds(pods.class.map(|(_, class)| class));
+            let is_wanted = |standing: &Standing| {
+                builds.as_ref().is_none_or(|builds| standing.build().is_some_and(|build| builds.contains(&build)))
             };
-            guards = self.windows().filter(is_wanted).map(guard).collect();
+            nodes = self.windows().filter(|(_, standing)| is_wanted(standing)).map(|(node, _)| node).collect();
         }
-        Some(if guards.is_empty() { self.supposed.iter().map(guard).collect() } else { guards })
+        if nodes.is_empty() {
+            nodes = self.supposed.iter().map(|(node, _)| node).collect();
+        }
+        Some(nodes.into_iter().map(|node| pods.untolerated(node)).collect())
     }
 }
 
@@ -669,8 +663,8 @@ fn is_on_every(key: &str) -> bool {
 }
 
 /// Returns those of these taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
-fn keeping_off(taints: &[Taint]) -> BTreeSet<Taint> {
-    taints.iter().filter(|taint| taint.effect.keeps_off() && !taint.has_foreign_key()).cloned().collect()
+fn keeping_off<'t>(taints: impl IntoIterator<Item = &'t Taint>) -> BTreeSet<Taint> {
+    taints.into_iter().filter(|taint| taint.effect.keeps_off() && !taint.has_foreign_key()).cloned().collect()
 }
 
 /// Returns the policy of these pools, which are valid.
@@ -682,9 +676,4 @@ fn policy_of_pools(pools: &[Arc<Pool>]) -> Policy {
 /// True if the name of a class says that it is for Windows.
 fn is_for_windows(name: &str) -> bool {
     name.split('-').any(|word| word == names::WINDOWS || by_version(word).is_some())
-}
-
-/// Returns the taints that certainly none of these tolerations tolerates.
-pub(super) fn untolerated<'t>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'t Taint>) -> Vec<Taint> {
-    taints.into_iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
 }

@@ -11,7 +11,6 @@ use winpool_core::windows::taint::SPELLINGS;
 
 use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
-use crate::lint::facts::untolerated;
 use crate::lint::field::{cel_list, volumes};
 use crate::lint::rejected;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
@@ -136,7 +135,8 @@ pub(super) const RULES: &[Rule] = &[
         reason: "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
         remedy: SAY_WINDOWS,
         test: own(|subject, hits| {
-            if subject.pod.node.is_some() || has_unknown_class(subject) || !subject.facts.may_be_on_linux(subject.pod) {
+            if subject.pod.node.is_some() || has_unknown_class(subject) || !subject.facts.may_be_on_linux(subject.pods)
+            {
                 return;
             }
             let hit = Hit::at("nodeSelector");
@@ -243,7 +243,7 @@ pub(super) fn depends_on_nodes(rule: &Rule) -> bool {
 
 /// Returns the only sign that the pod is for Windows, if that is not certain.
 fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
-    subject.facts.guess_of(subject.workload).and_then(system::doubt)
+    subject.facts.guess_of_admitted(subject.pods).and_then(system::doubt)
 }
 
 /// Adds what to do if the workload is for Linux, unless it is certainly for Windows.
@@ -294,8 +294,9 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         Some(class) => selects_windows(&class.selector),
         None => has_unknown_class(subject) && !subject.workload.is_daemon_set(),
     };
-    let is_placed =
-        pod.placed_system().is_some() || pod.requests_windows_resource() || !subject.facts.may_be_on_linux(pod);
+    let is_placed = pod.placed_system().is_some()
+        || pod.requests_windows_resource()
+        || !subject.facts.may_be_on_linux(subject.pods);
     if !is_placed && pod.node.is_none() && !is_by_class {
         let remedy = Remedy::of(vec![to_windows(subject)]);
         hits.push(Hit::at("nodeSelector").remedied_by(unless_class(subject, remedy)));
@@ -303,12 +304,12 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let missing = subject.facts.labels_of_no_node(subject.pod, subject.class);
+    let missing = subject.facts.labels_of_no_node(subject.pods);
     if !missing.is_empty() {
         let named = missing.iter().take(NAMED).map(|(key, value)| format!("{key}={value}"));
         let labels = named.collect::<Vec<_>>().join(" or ");
         hits.push(Hit::at("nodeSelector").saying(format!("no known Windows node has {labels}, which the pod selects")));
-    } else if let Some(lacked) = subject.facts.affinity_of_no_node(subject.pod) {
+    } else if let Some(lacked) = subject.facts.affinity_of_no_node(subject.pods) {
         let message = format!("no known Windows node satisfies the required node affinity, {}", lacked.join(" and "));
         hits.push(Hit::at("affinity.nodeAffinity").saying(message));
     }
@@ -322,13 +323,15 @@ fn may_be_sent_to_linux(subject: &Subject<'_>) -> bool {
     let is_unclear = !facts.has_nodes() && (!pod.terms.is_empty() || selects());
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     // What has started there is not for Linux alone.
-    !chooses && facts.started_on_windows(subject.workload).is_none() && facts.linux_takes(pod)
+    !chooses && facts.started_on_windows(subject.workload).is_none() && facts.linux_takes(subject.pods)
 }
 
 fn spread(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (pod, facts, tolerations) = (subject.pod, subject.facts, tolerations(subject));
-    let is_closed = |taints: &BTreeSet<Taint>| taints.iter().any(|taint| !tolerate(&tolerations, taint));
-    let counts = pod.spreads_over_tainted_nodes && facts.knows_taints() && facts.barriers(pod).iter().any(is_closed);
+    let (pod, facts) = (subject.pod, subject.facts);
+    let is_closed =
+        |taints: &BTreeSet<Taint>| taints.iter().any(|taint| !tolerate(&subject.pods.spec.tolerations, taint));
+    let counts =
+        pod.spreads_over_tainted_nodes && facts.knows_taints() && facts.barriers(subject.pods).iter().any(is_closed);
     if counts && may_be_sent_to_linux(subject) {
         hits.push(Hit::at("topologySpreadConstraints").remedied_by(vec![Edit::select(names::OS, "linux")]));
     }
@@ -344,8 +347,8 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let remedy = "name a Linux node, or remove nodeName; for a Windows workload: set os.name: windows";
         return hits.push(Hit::at("nodeName").saying(message).remedied_by(remedy.to_owned()));
     }
-    let tolerations = tolerations(subject);
-    let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
+    let tolerates = |taint: &Taint| tolerate(&subject.pods.spec.tolerations, taint);
+    let is_open = facts.barriers(subject.pods).iter().any(|taints| taints.iter().all(tolerates));
     if is_open && may_be_sent_to_linux(subject) {
         let hit = Hit::at("nodeSelector").remedied_by(vec![Edit::select(names::OS, "linux")]);
         let has_disk = |volume: &Value| !volume["persistentVolumeClaim"].is_null();
@@ -369,22 +372,15 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Returns the tolerations of the pod and of its class, which the API server adds when the pod is created.
-fn tolerations(subject: &Subject<'_>) -> Vec<Toleration> {
-    let of_class = subject.class.into_iter().flat_map(|class| &class.tolerations);
-    subject.pod.tolerations.iter().chain(of_class).cloned().collect()
-}
-
 fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if subject.workload.is_daemon_set() || subject.pod.node.is_some() || has_unknown_class(subject) {
         return;
     }
-    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
-    let tolerations = tolerations(subject);
-    let missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
+    let Some(missing) = subject.facts.untolerated(subject.pods) else { return };
     // The taints that a pool wants stay on the node. A taint with another spelling may be an earlier one.
     let unwanted = |missing: &Vec<Taint>| missing.iter().filter(|taint| !subject.facts.is_wanted(taint)).count();
-    let Some(least) = missing.min_by_key(|missing| (!missing.is_empty(), unwanted(missing), missing.len())) else {
+    let Some(least) = missing.into_iter().min_by_key(|missing| (!missing.is_empty(), unwanted(missing), missing.len()))
+    else {
         return;
     };
     if !least.is_empty() {
@@ -396,7 +392,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             (_, false) => "a taint that a WindowsPool in dry run would add to every Windows node that it selects",
         };
         let message = format!("the pod does not tolerate {whose}: {}", list(&least));
-        let message = message + &other_spelling(&tolerations, &least);
+        let message = message + &other_spelling(&subject.pods.spec.tolerations, &least);
         let remedy = match class_that_tolerates(subject) {
             Some(name) => Remedy::of(vec![Edit::class(name)]),
             None => unless_class(subject, tolerating(&least)),
@@ -415,21 +411,19 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 /// True if a pool that is not in dry run adds taints to nodes that the pod selects.
 fn is_enforced(subject: &Subject<'_>) -> bool {
-    subject.facts.pools_of(subject.pod, subject.class).iter().any(|pool| pool.mode == Mode::Enforce)
+    subject.facts.pools_of(subject.pods).iter().any(|pool| pool.mode == Mode::Enforce)
 }
 
 /// True if winpool adds the tolerations of all these taints to the pods.
 fn adds_tolerations(subject: &Subject<'_>, taints: &[Taint]) -> bool {
-    let added = subject.facts.added_by_winpool(subject.workload);
+    let added = subject.facts.added_by_winpool(subject.workload, subject.pods);
     taints.iter().all(|taint| added.contains(taint))
 }
 
 /// Returns the class that fits the pod, if its tolerations are all that the pod lacks.
 fn class_that_tolerates<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     let (name, class) = fitting_class(subject)?;
-    let tolerations: Vec<Toleration> = subject.pod.tolerations.iter().chain(&class.tolerations).cloned().collect();
-    let guards = subject.facts.guards(subject.pod, Some(class))?;
-    guards.iter().any(|taints| untolerated(&tolerations, taints).is_empty()).then_some(name)
+    subject.facts.untolerated(&subject.pods.with_class(name, class))?.iter().any(Vec::is_empty).then_some(name)
 }
 
 /// Adds that a class makes the change unnecessary, if the class of the pod does not exist and none is suggested.
@@ -443,9 +437,8 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if !subject.workload.is_daemon_set() {
         return;
     }
-    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
-    let missing: BTreeSet<Taint> =
-        guards.iter().flat_map(|taints| untolerated(&subject.pod.tolerations, taints)).collect();
+    let Some(missing) = subject.facts.untolerated(subject.pods) else { return };
+    let missing: BTreeSet<Taint> = missing.into_iter().flatten().collect();
     // Nodes with other taints may be reserved for other pods.
     let missing: Vec<Taint> = missing.into_iter().filter(|taint| subject.facts.is_windows_taint(taint)).collect();
     if !missing.is_empty() {
@@ -462,7 +455,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 /// Says if pools add these taints before the DaemonSet tolerates them.
 fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
     let Subject { workload, facts, .. } = subject;
-    let pools = facts.pools_of(subject.pod, subject.class);
+    let pools = facts.pools_of(subject.pods);
     if pools.is_empty() || taints.iter().any(|taint| facts.is_on_a_node(taint)) {
         ""
     } else if workload.is_ignored() || pools.iter().any(|pool| pool.taint_policy == TaintPolicy::TaintOnly) {

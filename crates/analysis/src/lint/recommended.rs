@@ -124,9 +124,7 @@ fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn grace_period(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let period = get(subject.workload.raw, &["terminationGracePeriodSeconds"]).and_then(Value::as_i64);
     // 30 is the API server's default.
-    if period.is_some_and(|period| period != 30)
-        && subject.facts.has_node_without_containerd(subject.pod, subject.class)
-    {
+    if period.is_some_and(|period| period != 30) && subject.facts.has_node_without_containerd(subject.pods) {
         hits.push(Hit::at("terminationGracePeriodSeconds"));
     }
 }

@@ -9,7 +9,7 @@ use crate::lint::facts::Facts;
 use crate::lint::field::Trigger;
 use crate::pod::{PodSpec, Target};
 use crate::remedy::{Edit, Remedy};
-use crate::view::{Added, Queued};
+use crate::verdict::AdmittedPod;
 use crate::workload::WorkloadManifest;
 
 /// The severity and consequence of a rule.
@@ -143,26 +143,19 @@ pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
 }
 
 /// The input of a rule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy)]
 pub struct Subject<'a> {
     pub workload: &'a WorkloadManifest<'a>,
-    /// The pod spec of the workload.
+    /// The pod spec of the workload, with what its namespace, Kueue and policies add.
     pub pod: &'a PodSpec,
     /// The RuntimeClass of the workload, if it is known.
     pub class: Option<&'a Class>,
     /// The operating system that the workload is for.
     pub target: Target,
-    /// What its namespace and Kueue add to its pods.
-    pub added: Added<'a>,
+    /// Its pods as the API server admits them, with the class that they mean.
+    pub pods: &'a AdmittedPod<'a>,
     /// The facts about the cluster.
     pub facts: &'a Facts,
-}
-
-impl Subject<'_> {
-    /// Returns why it is not known with which flavor Kueue starts the pods, if so.
-    pub(super) fn unknown_flavor(&self) -> Option<&String> {
-        self.added.queued.as_ref().and_then(Queued::unknown)
-    }
 }
 
 /// A place where a rule is broken.

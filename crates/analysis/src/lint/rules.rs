@@ -140,11 +140,13 @@ fn check_by(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
 ) -> Vec<Finding> {
-    let (admitted, added) = facts.admitted(workload);
-    let class = facts.meant_class(&admitted);
-    let target = Target::of(facts.guess_of_admitted(&admitted, workload));
-    let subject = Subject { workload, pod: &admitted, class, target, added, facts };
-    let is_known = |rule: &Rule| subject.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
+    let new = facts.pod_of(workload);
+    let pods = facts.admitted(&new, workload);
+    let mut pod = pods.written_spec.clone();
+    pod.runtime_class.clone_from(&workload.pod.runtime_class);
+    let (class, target) = (pods.class.map(|(_, class)| class), Target::of(facts.guess_of_admitted(&pods)));
+    let subject = Subject { workload, pod: &pod, pods: &pods, class, target, facts };
+    let is_known = |rule: &Rule| pods.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes) && applies(rule.scope, &subject) && is_known(rule))
     {

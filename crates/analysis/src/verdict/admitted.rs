@@ -1,11 +1,10 @@
 //! A pod as the API server admits it, and what happens to it on each node.
 
-use std::collections::BTreeMap;
-
+use winpool_core::api::Taint;
 use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
 use crate::image::Images;
-use crate::placement::{Obstacle, obstacles};
+use crate::placement::{Obstacle, label_obstacles, obstacles, selector_obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec};
 use crate::pod_security::Forbidden;
 use crate::system::{self, or_by_history};
@@ -54,19 +53,15 @@ pub struct AdmittedPod<'a> {
     /// The pod's label `kubernetes.io/os`.
     pub os_label: Option<&'a str>,
     /// The name and fields of its RuntimeClass.
-    pub class: Option<(&'a String, &'a Class)>,
+    pub class: Option<(&'a str, &'a Class)>,
     /// The platforms of its images, as registries report them.
     pub images: &'a Images,
-    /// What its namespace adds to its `nodeSelector`.
-    pub of_namespace: Option<&'a BTreeMap<String, String>>,
-    /// What Kueue does with it, if it is in a queue.
-    pub queued: Option<Queued>,
-    /// What winpool's policies add, as the ends of sentences about the policy.
-    pub by_policies: Vec<String>,
+    /// What its namespace, Kueue and policies add.
+    pub added: Added<'a>,
 }
 
 impl<'a> AdmittedPod<'a> {
-    pub(super) fn of(subject: Subject<'a>, cluster: &'a Cluster<'_>) -> (Self, Option<Refused>) {
+    pub fn of(subject: Subject<'a>, cluster: &'a Cluster) -> (Self, Option<Refused>) {
         let Subject { pod, placed_by, history } = subject;
         let mut spec = pod.spec.clone();
         if pod.is_bound && !pod.is_mirror || placed_by == PlacedBy::DaemonSetBefore {
@@ -89,6 +84,7 @@ impl<'a> AdmittedPod<'a> {
             Refused::Namespace { name, key, value }
         });
         let found = spec.runtime_class.as_ref().and_then(|name| cluster.classes.get_key_value(name));
+        let found = found.map(|(name, class)| (name.as_str(), class));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
         // In a bound pod the class has changed since the pod was created. It needs a new pod, unless a new one would be for
         // another system.
@@ -127,10 +123,8 @@ impl<'a> AdmittedPod<'a> {
             written_spec,
             os_label: pod.os_label.as_deref(),
             class: found,
-            images: cluster.images,
-            of_namespace: added.selector,
-            queued: added.queued,
-            by_policies: added.by_policies,
+            images: &cluster.images,
+            added,
         };
         (admitted, refused)
     }
@@ -152,9 +146,33 @@ impl<'a> AdmittedPod<'a> {
         }
     }
 
+    /// Returns the labels that the pod and its class select and the node does not have, also if its author put it there by name. Without
+    /// those of its class the pods of a DaemonSet stay Pending.
+    pub fn label_obstacles(&self, machine: &Node) -> Vec<Obstacle> {
+        let mut found = label_obstacles(&self.spec, machine);
+        let of_class = self.class.into_iter().flat_map(|(_, class)| &class.selector);
+        let of_class = of_class.filter(|(key, value)| self.spec.node_selector.get(*key) != Some(*value));
+        found.extend(selector_obstacles(of_class, machine));
+        found
+    }
+
+    /// True if the pods select the node, or their author has put them there.
+    pub fn selects(&self, machine: &Node) -> bool {
+        match &self.spec.node {
+            Some(name) => machine.name == *name,
+            None => self.label_obstacles(machine).is_empty(),
+        }
+    }
+
+    /// Returns the taints of the node that the pods do not tolerate.
+    pub fn untolerated(&self, machine: &Node) -> Vec<Taint> {
+        let taint = |obstacle| if let Obstacle::Taint(taint) = obstacle { Some(taint) } else { None };
+        self.obstacles(machine).into_iter().filter_map(taint).collect()
+    }
+
     /// Returns why it is not known with which flavor Kueue starts it, if so.
-    fn unknown_flavor(&self) -> Option<&String> {
-        self.queued.as_ref().and_then(Queued::unknown)
+    pub fn unknown_flavor(&self) -> Option<&String> {
+        self.added.queued.as_ref().and_then(Queued::unknown)
     }
 
     pub fn on(&self, node: &Node) -> OnNode {

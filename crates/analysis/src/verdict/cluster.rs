@@ -11,16 +11,16 @@ use crate::view::{Admission, Node};
 use super::Group;
 
 /// The nodes and RuntimeClasses that new pods find, and what registries say about images.
-#[derive(Clone)]
-pub struct Cluster<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
     pub nodes: Vec<Node>,
     pub classes: BTreeMap<String, Class>,
-    pub images: &'a Images,
+    pub images: Images,
     /// What is added to new pods.
     pub admission: Admission,
 }
 
-impl Cluster<'_> {
+impl Cluster {
     /// Returns the cluster without what passes by itself: cordons, and taints that tell of a state.
     pub fn settled(&self) -> Self {
         self.with_nodes(self.nodes.iter().map(settled))
@@ -37,7 +37,9 @@ impl Cluster<'_> {
     }
 
     fn with_nodes(&self, nodes: impl Iterator<Item = Node>) -> Self {
-        Self { nodes: nodes.collect(), classes: self.classes.clone(), admission: self.admission.clone(), ..*self }
+        let Self { classes, images, admission, .. } = self;
+        let (classes, images, admission) = (classes.clone(), images.clone(), admission.clone());
+        Self { nodes: nodes.collect(), classes, images, admission }
     }
 
     pub fn node(&self, name: &str) -> Option<&Node> {

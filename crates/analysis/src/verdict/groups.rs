@@ -116,7 +116,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::image::Images;
     use crate::pod::Pod;
     use crate::verdict::{Cluster, History, PlacedBy, Subject, Verdict};
 
@@ -158,8 +157,7 @@ mod tests {
             let nodes: Vec<Node> = nodes.collect();
             let pod = Pod { spec: spec(pod), ..Pod::default() };
             let asked = Asked::by([&pod.spec]);
-            let images = Images::default();
-            let cluster = Cluster { nodes, classes: BTreeMap::new(), images: &images, admission: Admission::default() };
+            let cluster = Cluster { nodes, ..Cluster::default() };
             let subject = Subject { pod: &pod, placed_by: PlacedBy::Anyone, history: History::default() };
             let verdict = Verdict::of(subject, &cluster);
             for (node, on) in cluster.nodes.iter().zip(&verdict.nodes) {

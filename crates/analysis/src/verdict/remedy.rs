@@ -46,7 +46,7 @@ struct Fit<'m, 'a> {
 
 impl<'a> AdmittedPod<'a> {
     /// Returns the change with which it runs wherever it can be scheduled, and can be scheduled somewhere.
-    pub fn remedy(&self, cluster: &Cluster<'_>) -> Remedy {
+    pub fn remedy(&self, cluster: &Cluster) -> Remedy {
         let machines = &*cluster.nodes;
         let system = if self.is_windows { "Windows" } else { "Linux" };
         if machines.is_empty() && self.placed_by == PlacedBy::DaemonSetBefore {
@@ -202,7 +202,7 @@ impl<'a> AdmittedPod<'a> {
     }
 
     /// Returns the change with which the API server accepts the pod.
-    pub fn admit(&self, refused: &Refused, cluster: &Cluster<'_>) -> Remedy {
+    pub fn admit(&self, refused: &Refused, cluster: &Cluster) -> Remedy {
         match refused {
             Refused::Contradiction(key) => {
                 let name = self.spec.runtime_class.as_deref().unwrap_or_default();
@@ -287,13 +287,13 @@ impl<'a> AdmittedPod<'a> {
         })
     }
 
-    fn with_class<'c>(&self, name: &'c String, class: &'c Class) -> AdmittedPod<'c>
+    pub fn with_class<'c>(&self, name: &'c str, class: &'c Class) -> AdmittedPod<'c>
     where
         'a: 'c,
     {
         let mut candidate = self.without_class();
         candidate.spec.node = None;
-        candidate.spec.runtime_class = Some(name.clone());
+        candidate.spec.runtime_class = Some(name.to_owned());
         class.admit(&mut candidate.spec);
         AdmittedPod { class: Some((name, class)), ..candidate }
     }
@@ -444,8 +444,8 @@ impl<'a> AdmittedPod<'a> {
             _ if obstacle.is_about_processor() => return None,
             Obstacle::Selector { key, .. }
                 if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key))
-                    || self.of_namespace.is_some_and(|selector| selector.contains_key(&key))
-                    || self.queued.as_ref().is_some_and(|queued| queued.adds(&key)) =>
+                    || self.added.selector.is_some_and(|selector| selector.contains_key(&key))
+                    || self.added.queued.as_ref().is_some_and(|queued| queued.adds(&key)) =>
             {
                 return None;
             }

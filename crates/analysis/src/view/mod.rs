@@ -117,8 +117,8 @@ impl View {
     }
 
     /// Returns what new pods find.
-    pub fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
-        let admission = self.admission();
+    pub fn cluster(&self, images: &Images) -> Cluster {
+        let (images, admission) = (images.clone(), self.admission());
         Cluster { nodes: self.hosts().unwrap_or_default(), classes: self.class_fields(), images, admission }
     }
 

@@ -14,7 +14,6 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
-use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::{self, daemon_set_node};
 use winpool_analysis::verdict;
@@ -101,17 +100,13 @@ impl Stage {
 
     fn explain(&self, pod: &Pod) -> PodExplanation {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
-        answer(&pod, &self.cluster(&Images::default()))
+        answer(&pod, &self.cluster())
     }
 
     /// What pods find here.
-    fn cluster<'i>(&self, images: &'i Images) -> verdict::Cluster<'i> {
-        verdict::Cluster {
-            nodes: self.machines.clone(),
-            classes: self.classes.clone(),
-            images,
-            admission: view::Admission::default(),
-        }
+    fn cluster(&self) -> verdict::Cluster {
+        let (nodes, classes) = (self.machines.clone(), self.classes.clone());
+        verdict::Cluster { nodes, classes, ..verdict::Cluster::default() }
     }
 
     /// Creates as many pods as there are nodes. No two of them fit on one node, because all want the same port of it: the
@@ -271,8 +266,7 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     let object = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": spec}}});
     let workload: Workload = serde_json::from_value(object.clone()).unwrap();
-    let told =
-        answer_template(WorkloadKind::own("DaemonSet").unwrap(), &workload, &[], &stage.cluster(&Images::default()));
+    let told = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &workload, &[], &stage.cluster());
     if is_refused(&told) {
         return None;
     }

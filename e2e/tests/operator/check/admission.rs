@@ -215,7 +215,7 @@ async fn cluster(client: &Client) -> View {
 }
 
 /// Fails if `why` disagrees with the API server about a pod that is not refused because of its fields.
-fn why_agrees(pod: &Value, said: &Step, answer: &Answer, cluster: &verdict::Cluster<'_>) {
+fn why_agrees(pod: &Value, said: &Step, answer: &Answer, cluster: &verdict::Cluster) {
     let own = pod::Pod::of_manifest(pod).unwrap();
     let subject = Subject { pod: &own, placed_by: PlacedBy::Anyone, history: History::default() };
     let verdict = Verdict::of(subject, cluster);

@@ -82,9 +82,9 @@ impl WorkloadForecast {
 /// fewer nodes. `with_held` is the cluster after as long as taints are held. The clusters have the same nodes.
 pub(super) fn changed(
     subjects: &[WorkloadSubject],
-    before: &Cluster<'_>,
-    after: &Cluster<'_>,
-    with_held: &Cluster<'_>,
+    before: &Cluster,
+    after: &Cluster,
+    with_held: &Cluster,
 ) -> Vec<WorkloadForecast> {
     let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
     let asked =
@@ -110,7 +110,7 @@ fn number((verdict, groups): OfGroups<'_, '_>) -> usize {
 }
 
 /// Returns why a node, or the API server, no longer takes the pods.
-fn why_fewer(now: &Verdict<'_>, then: &Verdict<'_>, after: &Cluster<'_>, with_held: &Cluster<'_>) -> Option<String> {
+fn why_fewer(now: &Verdict<'_>, then: &Verdict<'_>, after: &Cluster, with_held: &Cluster) -> Option<String> {
     if let Some(refused) = then.refused.as_ref().filter(|_| now.refused.is_none()) {
         return Some(then.pod.admit(refused, after).text);
     }

@@ -27,7 +27,7 @@ pub(super) struct Errors {
 impl Errors {
     /// Reads the errors of `pods`, and notes in `results` on which nodes they do not start. Pods that are being deleted do not
     /// count.
-    pub fn of(candidate: &AdmittedPod<'_>, pods: &[Pod], cluster: &Cluster<'_>, results: &mut [NodeResult]) -> Self {
+    pub fn of(candidate: &AdmittedPod<'_>, pods: &[Pod], cluster: &Cluster, results: &mut [NodeResult]) -> Self {
         let mut errors = Self::default();
         for pod in pods.iter().filter(|pod| !pod.is_terminating) {
             let node = pod.spec.node.as_deref();

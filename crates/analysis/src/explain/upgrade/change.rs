@@ -18,13 +18,13 @@ use super::facts::UpgradeFacts;
 use super::stage::{Role, Scenario, Stage, Stages};
 
 /// Changes of pools that were tried, with the cluster as it is then.
-pub(super) struct PoolChanges<'s, 'a> {
-    scenario: &'s Scenario<'a>,
-    tried: Vec<(Remedy, Stage<'a>, Stage<'a>)>,
+pub(super) struct PoolChanges<'s> {
+    scenario: &'s Scenario,
+    tried: Vec<(Remedy, Stage, Stage)>,
 }
 
-impl<'s, 'a> PoolChanges<'s, 'a> {
-    pub fn new(scenario: &'s Scenario<'a>) -> Self {
+impl<'s> PoolChanges<'s> {
+    pub fn new(scenario: &'s Scenario) -> Self {
         Self { scenario, tried: Vec::new() }
     }
 
@@ -34,7 +34,7 @@ impl<'s, 'a> PoolChanges<'s, 'a> {
         &mut self,
         subject: &WorkloadSubject,
         now: PodOutcome,
-        stages: &Stages<'_>,
+        stages: &Stages,
         facts: &UpgradeFacts<'_>,
     ) -> Option<Remedy> {
         let class = subject.template.spec.runtime_class.as_ref()?;
@@ -45,7 +45,7 @@ impl<'s, 'a> PoolChanges<'s, 'a> {
             self.tried.push((change.clone(), rolling, after));
         }
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
-        let runs = |stage: &Stage<'_>| {
+        let runs = |stage: &Stage| {
             let runs = stage.answer(&stage.verdict(subject, facts), facts);
             runs.runs() || runs == PodOutcome::Unknown && now == PodOutcome::Unknown
         };
@@ -56,7 +56,7 @@ impl<'s, 'a> PoolChanges<'s, 'a> {
 /// Returns the change of the workload itself with which its pods can be scheduled on the nodes with the new version.
 pub(super) fn own(
     subject: &WorkloadSubject,
-    stage: &Stage<'_>,
+    stage: &Stage,
     verdict: &Verdict<'_>,
     facts: &UpgradeFacts<'_>,
 ) -> Option<Remedy> {
@@ -109,13 +109,7 @@ impl Changed {
     }
 
     /// Removes an obstacle on this node. Returns `None` if a change of the workload cannot remove it.
-    fn overcome(
-        &mut self,
-        obstacle: &Obstacle,
-        stage: &Stage<'_>,
-        node: &Node,
-        facts: &UpgradeFacts<'_>,
-    ) -> Option<()> {
+    fn overcome(&mut self, obstacle: &Obstacle, stage: &Stage, node: &Node, facts: &UpgradeFacts<'_>) -> Option<()> {
         match obstacle {
             Obstacle::Selector { key, found, .. } if self.spec().node_selector.contains_key(key) => {
                 self.edit(Edit::unselect(key));
@@ -150,7 +144,7 @@ impl Changed {
     }
 
     /// Uses the RuntimeClass of the build of its images, if its nodes are there and stay. Returns false if there is none.
-    fn use_own_nodes(&mut self, stage: &Stage<'_>, facts: &UpgradeFacts<'_>) -> bool {
+    fn use_own_nodes(&mut self, stage: &Stage, facts: &UpgradeFacts<'_>) -> bool {
         let (template, build) = (&self.subject.template.spec, self.subject.template.spec.asked_build());
         if template.runtime_class.is_some()
             || self.subject.kind.is_some_and(WorkloadKind::is_daemon_set)
@@ -169,7 +163,7 @@ impl Changed {
     /// Returns the most suitable RuntimeClass with which the pods run.
     fn class_with(
         &self,
-        stage: &Stage<'_>,
+        stage: &Stage,
         facts: &UpgradeFacts<'_>,
         runs: impl Fn(&Verdict<'_>) -> bool,
     ) -> Option<String> {

@@ -31,22 +31,22 @@ pub(super) enum Role {
 }
 
 /// The cluster of today and the cluster after the upgrade.
-pub(super) struct Scenario<'a> {
+pub(super) struct Scenario {
     pub now: Snapshot,
     /// The cluster of today when the operator has done its part.
     present: ForecastOutcome,
     after: Snapshot,
     /// What pods find today.
-    there: Cluster<'a>,
+    there: Cluster,
     /// The names of the nodes that change.
     changing: BTreeSet<String>,
     /// What pods ask of nodes.
     pub asked: Asked,
 }
 
-impl<'a> Scenario<'a> {
+impl Scenario {
     /// `after` is the view with the assumptions, and `before` has the nodes without them.
-    pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, images: &'a Images, now: Now) -> Self {
+    pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, images: &Images, now: Now) -> Self {
         let admission = after.admission();
         let mut after = Snapshot::of(after, now);
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
@@ -56,7 +56,7 @@ impl<'a> Scenario<'a> {
         // The classes of today are there when the nodes change.
         after.classes = present.classes.values().cloned().collect();
         let nodes = before.iter().map(SeenNode::host).collect();
-        let there = Cluster { nodes, classes: BTreeMap::new(), images, admission };
+        let there = Cluster { nodes, images: images.clone(), admission, ..Cluster::default() };
         let changing = assumed.nodes.keys().cloned().collect();
         Self { now, present, there, changing, after, asked: Asked::default() }
     }
@@ -67,18 +67,18 @@ impl<'a> Scenario<'a> {
     }
 
     /// Returns the cluster of today when the operator has done its part.
-    pub fn present(&self) -> Cluster<'a> {
+    pub fn present(&self) -> Cluster {
         self.present.cluster(&self.there)
     }
 
     /// Returns the three moments.
-    pub fn stages(&self) -> Stages<'a> {
+    pub fn stages(&self) -> Stages {
         let now = self.stage(&self.present, Role::Old);
         Stages { now, rolling: self.rolling(None), after: self.after(None) }
     }
 
     /// Returns the moment with nodes of both versions, with a change of a pool if there is one.
-    pub fn rolling(&self, change: Option<&Remedy>) -> Stage<'a> {
+    pub fn rolling(&self, change: Option<&Remedy>) -> Stage {
         let mut both = self.now.clone();
         let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
         both.classes.clone_from(&self.after.classes);
@@ -87,12 +87,12 @@ impl<'a> Scenario<'a> {
     }
 
     /// Returns the moment after the last node, with a change of a pool if there is one.
-    pub fn after(&self, change: Option<&Remedy>) -> Stage<'a> {
+    pub fn after(&self, change: Option<&Remedy>) -> Stage {
         self.stage(&changed(self.after.clone(), change), Role::New)
     }
 
     /// Reads the cluster when the operator has done its part. The nodes that change have this role.
-    fn stage(&self, outcome: &ForecastOutcome, role: Role) -> Stage<'a> {
+    fn stage(&self, outcome: &ForecastOutcome, role: Role) -> Stage {
         let mut cluster = outcome.cluster(&self.there);
         let role_of = |node: &Node| if self.changing.contains(&node.name) { role } else { Role::Other };
         let mut roles: Vec<Role> = cluster.nodes.iter().map(role_of).collect();
@@ -120,21 +120,21 @@ fn changed(mut snapshot: Snapshot, change: Option<&Remedy>) -> ForecastOutcome {
 }
 
 /// The three moments that each workload is asked about.
-pub(super) struct Stages<'a> {
-    pub now: Stage<'a>,
-    pub rolling: Stage<'a>,
-    pub after: Stage<'a>,
+pub(super) struct Stages {
+    pub now: Stage,
+    pub rolling: Stage,
+    pub after: Stage,
 }
 
 /// The cluster at a moment.
-pub(super) struct Stage<'a> {
+pub(super) struct Stage {
     /// The role of each node of the cluster.
     roles: Vec<Role>,
-    pub cluster: Cluster<'a>,
+    pub cluster: Cluster,
     pub objects: BTreeMap<String, Arc<RuntimeClass>>,
 }
 
-impl Stage<'_> {
+impl Stage {
     /// Returns what happens to the pods of the workload on each node.
     pub fn verdict<'s>(&'s self, subject: &'s WorkloadSubject, facts: &UpgradeFacts<'_>) -> Verdict<'s> {
         let mut found = Verdict::of(subject.question(), &self.cluster);

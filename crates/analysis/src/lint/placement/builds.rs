@@ -95,7 +95,7 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let hosts = subject.facts.windows_hosts(subject.pod, subject.class);
+    let hosts = subject.facts.windows_hosts(subject.pods);
     let builds: BTreeSet<Build> = hosts.iter().map(|host| host.build).collect();
     let pod = subject.pod;
     let has_capability = |key: &String| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
@@ -200,7 +200,8 @@ fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
     }
     // Another label may select nodes of one build too.
     let by_label = || {
-        let builds = subject.facts.builds_of(subject.pod, subject.class);
+        let hosts = subject.facts.windows_hosts(subject.pods);
+        let builds: BTreeSet<Build> = hosts.iter().map(|host| host.build).collect();
         (builds.len() == 1).then_some(builds)
     };
     let hosts = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()).or_else(by_label);

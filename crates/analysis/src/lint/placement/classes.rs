@@ -187,7 +187,7 @@ fn affinity(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn handler(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some(class) = subject.class.filter(|class| subject.facts.lacks_handler(subject.pod, class)) else { return };
+    let Some(class) = subject.class.filter(|_| subject.facts.lacks_handler(subject.pods)) else { return };
     let message = format!(
         "no Windows node that the pod selects has the runtime handler {} of its RuntimeClass, so no sandbox is created",
         class.handler

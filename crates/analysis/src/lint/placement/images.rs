@@ -88,8 +88,7 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
         return Vec::new();
     }
     if subject.facts.has_nodes() {
-        let tolerations = super::tolerations(subject);
-        return subject.facts.hosts_of(subject.pod, subject.class, &tolerations).into_iter().cloned().collect();
+        return subject.facts.hosts_of(subject.pods).into_iter().cloned().collect();
     }
     subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
 }

@@ -81,7 +81,7 @@ impl Question<'_> {
             let new = pod.clone();
             around.add_tolerations(Some((new, false)), &[], &mut pod.spec);
         }
-        let explain = |cluster: &Cluster<'_>| answer(&pod, cluster);
+        let explain = |cluster: &Cluster| answer(&pod, cluster);
         let cluster = around.cluster(&images);
         let mut answer = explain(&cluster);
         // The pods of a DaemonSet that relies on its class need a change of its template.
@@ -125,7 +125,7 @@ impl Question<'_> {
         let started = cluster.history(&pods).is_on_windows_only();
         let new = new_pod(kind, &workload).map(|pod| (pod, started));
         around.add_tolerations(new, &pods, &mut workload.template);
-        let explain = |cluster: &Cluster<'_>| answer_template(kind, &workload, &pods, cluster);
+        let explain = |cluster: &Cluster| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&cluster);
         let class = workload.template.runtime_class.as_deref();
         answer.remedy = around.remedy(&cluster, class, &answer, explain).or(answer.remedy);
@@ -294,7 +294,7 @@ impl Surroundings {
     }
 
     /// Returns what pods find.
-    fn cluster<'i>(&self, images: &'i Images) -> Cluster<'i> {
+    fn cluster(&self, images: &Images) -> Cluster {
         Cluster { nodes: self.hosts.clone(), classes: self.facts.classes().clone(), ..self.view.cluster(images) }
     }
 
@@ -363,10 +363,10 @@ impl Surroundings {
     /// Returns the change that pods of this class need when the operator has done its part, if they need one now.
     fn remedy(
         &self,
-        there: &Cluster<'_>,
+        there: &Cluster,
         class: Option<&str>,
         told: &PodExplanation,
-        explain: impl Fn(&Cluster<'_>) -> PodExplanation,
+        explain: impl Fn(&Cluster) -> PodExplanation,
     ) -> Option<Remedy> {
         told.remedy.as_ref()?;
         pool_change::remedy(&self.view, there, class, now(), explain)
