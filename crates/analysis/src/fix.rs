@@ -175,9 +175,9 @@ impl Moves {
 
 /// Leaves a move to the user if nodes are known and none of the target has the labels that the workload then selects.
 fn placed(change: Remedy, workload: &WorkloadManifest<'_>, facts: &Facts, target: Build) -> Remedy {
-    let mut pod = workload.pod.clone();
-    change.edits.iter().for_each(|edit| edit.apply(&mut pod));
-    let fits = !facts.has_nodes() || facts.builds_of(&pod, facts.known_class(&pod)).contains(&target);
+    let mut pod = facts.pod_of(workload);
+    change.edits.iter().for_each(|edit| edit.apply(&mut pod.spec));
+    let fits = !facts.has_nodes() || facts.builds_of(&facts.admitted(&pod, workload)).contains(&target);
     if fits || change.rank == Rank::Decision { change } else { change.and(NO_NODE).undecided() }
 }
 

@@ -22,6 +22,8 @@ use crate::kubernetes::KubernetesSupport;
 use crate::lint::Facts;
 use crate::pod::{ClassExt, Target, isolation_with, path_of};
 use crate::remedy::{Edit, Remedy};
+use crate::verdict::AdmittedPod;
+use crate::view::QUEUE;
 use crate::workload::WorkloadManifest;
 
 pub use departure::{Evidence, departure, evidence, unknown};
@@ -40,6 +42,8 @@ pub enum By {
     Image,
     /// `nodeName`, which its author has set.
     NodeName,
+    /// The node selector of its namespace, or the `ResourceFlavor` of its queue.
+    Admission,
     /// A RuntimeClass that a pool declares.
     Declared,
     /// The RuntimeClass that a pool gives to pods without one.
@@ -187,20 +191,35 @@ pub fn blockers(
         };
         pin(By::Class, "runtimeClassName", name, remedy);
     }
+    let new = facts.pod_of(workload);
+    let pods = facts.admitted(&new, workload);
+    if let Some(added) = facts.added_for(&pods, retired) {
+        let (field, value) = match &pod.queue {
+            Some(queue) if pods.added.selector.is_none() => (QUEUE, queue.as_str()),
+            _ => ("metadata.namespace", workload.namespace),
+        };
+        pins.push(Pin::new(By::Admission, field.to_owned(), value, Remedy::advice(added)));
+    }
     if pins.is_empty() || cloud_builds(&pod.node_selector).any(|build| build == retired) {
-        pins.extend(label_pin(workload, facts, retired, target));
+        pins.extend(label_pin(workload, &pods, facts, retired, target));
     }
     pins.extend(image_pins(workload, facts, retired, target, !pins.is_empty()));
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
 }
 
 /// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
-fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
+fn label_pin(
+    workload: &WorkloadManifest<'_>,
+    pods: &AdmittedPod<'_>,
+    facts: &Facts,
+    retired: Build,
+    target: Option<Build>,
+) -> Option<Pin> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let is_for_windows = matches!(facts.target(pod), Target::Windows | Target::WindowsImage);
     let selects = |selector: &BTreeMap<String, String>| cloud_builds(selector).any(|build| build == retired);
     let by_table = selects(&pod.node_selector) || class.is_some_and(|class| selects(&class.selector));
-    let is_only = || facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    let is_only = || facts.builds_of(pods) == BTreeSet::from([retired]);
     if !is_for_windows || !by_table && !is_only() {
         return None;
     }

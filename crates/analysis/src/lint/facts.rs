@@ -30,7 +30,7 @@ use winpool_core::windows::container_runtime::RuntimeName;
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
-use crate::placement::{Obstacle, selects};
+use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::remedy::Remedy;
 use crate::system;
@@ -253,7 +253,7 @@ impl Facts {
     }
 
     /// Returns new pods of the workload as the API server admits them here. `pod` is such a pod.
-    pub(super) fn admitted<'f>(&'f self, pod: &'f Pod, workload: &WorkloadManifest<'_>) -> AdmittedPod<'f> {
+    pub(crate) fn admitted<'f>(&'f self, pod: &'f Pod, workload: &WorkloadManifest<'_>) -> AdmittedPod<'f> {
         let placed_by = if workload.is_daemon_set() { PlacedBy::DaemonSet } else { PlacedBy::Anyone };
         let on_windows = self.started_on_windows(workload);
         let history = History { on_windows: on_windows.is_some(), elsewhere: on_windows == Some(false) };
@@ -261,7 +261,7 @@ impl Facts {
     }
 
     /// Returns a new pod of the workload with the class that it means.
-    pub(super) fn pod_of(&self, workload: &WorkloadManifest<'_>) -> Pod {
+    pub(crate) fn pod_of(&self, workload: &WorkloadManifest<'_>) -> Pod {
         let mut pod = Pod::from(workload);
         let creation = workload.creation();
         pod.is_ignored = creation.is_ignored;
@@ -494,13 +494,19 @@ impl Facts {
         only.next().copied().filter(|_| only.next().is_none())
     }
 
-    /// Returns the builds of the Windows nodes whose labels this pod selects.
-    pub fn builds_of(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Build> {
-        let selects = |node: &Node| match &pod.node {
-            Some(name) => node.name == *name,
-            None => selects(pod, class, &node.labels),
-        };
-        self.windows().filter(|(node, _)| selects(node)).filter_map(|(_, standing)| standing.build()).collect()
+    /// Returns the builds of the Windows nodes that these pods select.
+    pub(crate) fn builds_of(&self, pods: &AdmittedPod<'_>) -> BTreeSet<Build> {
+        self.selected(pods).filter_map(|(_, standing)| standing.build()).collect()
+    }
+
+    /// Returns what the namespace or the queue of these pods adds to them that keeps them on nodes of this build.
+    pub(crate) fn added_for(&self, pods: &AdmittedPod<'_>, build: Build) -> Option<String> {
+        let label = Obstacle::Selector { key: names::WINDOWS_BUILD.to_owned(), wanted: build.to_string(), found: None };
+        let others = self.windows().filter(|(_, standing)| standing.build() != Some(build));
+        let added = |node: &Node| pods.label_obstacles(node).iter().find_map(|obstacle| pods.added_by(obstacle));
+        let of_others: Option<Vec<String>> = others.map(|(node, _)| added(node)).collect();
+        let is_only = || self.builds_of(pods) == BTreeSet::from([build]);
+        pods.added_by(&label).or_else(|| of_others?.pop().filter(|_| is_only()))
     }
 
     /// Returns the labels that the pods and their class select and no known Windows node has. Other rules are about builds.

@@ -142,8 +142,8 @@ fn check_by(
 ) -> Vec<Finding> {
     let new = facts.pod_of(workload);
     let pods = facts.admitted(&new, workload);
-    let mut pod = pods.written_spec.clone();
-    pod.runtime_class.clone_from(&workload.pod.runtime_class);
+    let mut pod = pods.template();
+    pod.runtime_class = workload.pod.runtime_class.clone().or(pod.runtime_class.take());
     let (class, target) = (pods.class.map(|(_, class)| class), Target::of(facts.guess_of_admitted(&pods)));
     let subject = Subject { workload, pod: &pod, pods: &pods, class, target, facts };
     let is_known = |rule: &Rule| pods.unknown_flavor().is_none() || !placement::depends_on_nodes(rule);

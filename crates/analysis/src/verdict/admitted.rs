@@ -129,6 +129,13 @@ impl<'a> AdmittedPod<'a> {
         (admitted, refused)
     }
 
+    /// Returns the spec without what its class adds, and with the name of the class.
+    pub fn template(&self) -> PodSpec {
+        let mut template = self.written_spec.clone();
+        template.runtime_class.clone_from(&self.spec.runtime_class);
+        template
+    }
+
     /// Returns the system that it is for, without its history.
     pub fn guess(&self, nodes: &[Node]) -> Option<Guess> {
         guess(&self.spec, self.class.map(|(_, class)| class), nodes)
@@ -179,6 +186,23 @@ impl<'a> AdmittedPod<'a> {
         let obstacles = self.obstacles(node);
         let (starts, why) = self.starts(node);
         OnNode { obstacles, starts, why }
+    }
+
+    /// Says who adds the label that the node lacks to each of the pods, if it is their namespace or their queue: no change of the pods
+    /// overcomes that.
+    pub fn added_by(&self, obstacle: &Obstacle) -> Option<String> {
+        let Obstacle::Selector { key, wanted, .. } = obstacle else { return None };
+        let by_namespace = self.added.selector.is_some_and(|selector| selector.get(key) == Some(wanted));
+        let by_queue = self.added.queued.as_ref().is_some_and(|queued| queued.adds(key));
+        let namespace = or_default(&self.pod.namespace);
+        let (who, change) = match (by_namespace, self.pod.spec.queue.as_deref()) {
+            (true, _) => (format!("namespace {namespace}"), "change its node selector, or use another namespace"),
+            (false, Some(queue)) if by_queue => {
+                (format!("the ResourceFlavor of LocalQueue {queue}"), "change it, or use another queue")
+            }
+            _ => return None,
+        };
+        Some(format!("{who} selects {key}={wanted} for all pods: {change}"))
     }
 
     /// Describes the obstacle, and names the class if the class causes it.

@@ -441,11 +441,9 @@ impl<'a> AdmittedPod<'a> {
         match obstacle {
             Obstacle::NamesAnotherNode(_) | Obstacle::Unschedulable => return None,
             // Another processor does not run the pod's images.
-            _ if obstacle.is_about_processor() => return None,
+            _ if obstacle.is_about_processor() || self.added_by(&obstacle).is_some() => return None,
             Obstacle::Selector { key, .. }
-                if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key))
-                    || self.added.selector.is_some_and(|selector| selector.contains_key(&key))
-                    || self.added.queued.as_ref().is_some_and(|queued| queued.adds(&key)) =>
+                if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key)) =>
             {
                 return None;
             }
@@ -473,7 +471,12 @@ impl<'a> AdmittedPod<'a> {
         if own.peek().is_some() && own.all(is_other) {
             return "no node has the processor that the pod selects: add one that does".to_owned();
         }
-        if let Some(machine) = machines.iter().find(|machine| self.starts(machine).0 != Some(false)) {
+        let starting = || machines.iter().filter(|machine| self.starts(machine).0 != Some(false));
+        let added = |machine: &Node| self.obstacles(machine).iter().find_map(|obstacle| self.added_by(obstacle));
+        if let Some(added) = starting().find_map(added) {
+            return added;
+        }
+        if let Some(machine) = starting().next() {
             let name = &machine.name;
             return match machine.labels.get(names::WINDOWS_BUILD) {
                 None if machine.is_windows() => format!(

@@ -5,7 +5,7 @@ use winpool_analysis::explain::blockers::{
     Blocker, Evidence, Group, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
 };
 use winpool_analysis::lint::Facts;
-use winpool_analysis::view::Known;
+use winpool_analysis::view::{Known, View};
 use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::api::WindowsPool;
 use winpool_core::windows::Build;
@@ -269,4 +269,26 @@ fn a_workload_without_a_pin_can_move_only_with_evidence() {
     }
     let Some(Group::Unknown(why)) = of(windows("erp:7.3"), &[OLD], None) else { panic!("nobody knows") };
     assert_eq!(why, NO_VERSION);
+}
+
+#[test]
+fn what_a_namespace_selects_pins_its_workloads() {
+    let facts = |selector: &str| {
+        let nodes = [node("10.0.17763", &[], &[("team", "a")]), node("10.0.20348", &[], &[("team", "b")])];
+        let selector = [("openshift.io/node-selector".to_owned(), selector.to_owned())];
+        let namespace_labels = [("shop".to_owned(), selector.into())].into();
+        Facts::of(&View { namespace_labels, ..view(nodes) })
+    };
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"image": "app:1.0"}]});
+    let added = "for all pods: change its node selector, or use another namespace";
+    for (selector, pinned) in [
+        ("node.kubernetes.io/windows-build=10.0.17763", Some("node.kubernetes.io/windows-build=10.0.17763")),
+        ("team=a", Some("team=a")),
+        ("node.kubernetes.io/windows-build=10.0.20348", None),
+        ("kubernetes.io/os=windows", None),
+        ("kubernetes.io/os=linux", None),
+    ] {
+        let pin = |label| format!("Admission metadata.namespace: shop -> namespace shop selects {label} {added}");
+        assert_eq!(pins(&spec, &facts(selector), Some(20348)), Vec::from_iter(pinned.map(pin)), "{selector}");
+    }
 }

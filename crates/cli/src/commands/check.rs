@@ -168,7 +168,7 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
             namespace,
             version: arguments.version.kubernetes_version,
             has_objects: true,
-            has_namespaces: arguments.grouping.needs_namespaces(),
+            groups: arguments.grouping.needs_namespaces(),
         };
         let mut seen = view::rules(&client, scope).await?;
         if let Some(namespace) = namespace.filter(|_| seen.view.written.is_empty()) {

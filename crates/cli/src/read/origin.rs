@@ -30,9 +30,9 @@ impl Origin {
     }
 
     /// Reads the workloads of the manifests or of the whole cluster, and prints notes about what cannot be read.
-    pub async fn workloads(&self, version: Option<KubernetesVersion>, has_namespaces: bool) -> Result<Seen, Error> {
+    pub async fn workloads(&self, version: Option<KubernetesVersion>, groups: bool) -> Result<Seen, Error> {
         let mut seen = if self.files.is_empty() {
-            let scope = RulesScope { version, has_namespaces, ..RulesScope::default() };
+            let scope = RulesScope { version, groups, ..RulesScope::default() };
             view::rules(&live::client(&self.connection).await?, scope).await?
         } else {
             Seen::rules_in(&self.files, version)?

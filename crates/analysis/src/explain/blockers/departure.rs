@@ -59,7 +59,9 @@ pub fn departure(
     target: Option<Build>,
     started_on: &BTreeSet<Build>,
 ) -> Option<Group> {
-    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let new = facts.pod_of(workload);
+    let pods = facts.admitted(&new, workload);
+    let (pod, class) = (&pods.template(), pods.class.map(|(_, class)| class));
     let (guess, isolation) = (facts.guess(pod), isolation_with(class));
     let is_linux = guess.is_some_and(|guess| guess.system == System::Linux && guess.is_certain());
     let is_elsewhere = pod.wanted_builds(class).is_some_and(|builds| !builds.contains(&retired));
@@ -68,7 +70,7 @@ pub fn departure(
         return None;
     }
     let is_windows = guess.is_some_and(|guess| guess.system == System::Windows);
-    let builds = facts.builds_of(pod, class);
+    let builds = facts.builds_of(&pods);
     // Without nodes, nothing shows that it fits another one.
     let may_be_here = starts_here || is_windows && (!facts.knows_nodes() || builds.contains(&retired));
     let is_for_another = images(pod).iter().any(|name| match facts.images().sign(name) {

@@ -65,6 +65,9 @@ pub(super) fn own(
     }
     let news = stage.with_role(Role::New, verdict);
     let (node, on) = news.min_by_key(|(_, on)| (on.obstacles.len(), on.starts == Some(false)))?;
+    if let Some(added) = on.obstacles.iter().find_map(|obstacle| verdict.pod.added_by(obstacle)) {
+        return Some(Remedy::advice(added));
+    }
     let mut change = Changed {
         subject: subject.changed(subject.template.spec.clone()),
         remedy: Remedy::of(Vec::new()),

@@ -200,8 +200,7 @@ fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
     }
     // Another label may select nodes of one build too.
     let by_label = || {
-        let hosts = subject.facts.windows_hosts(subject.pods);
-        let builds: BTreeSet<Build> = hosts.iter().map(|host| host.build).collect();
+        let builds = subject.facts.builds_of(subject.pods);
         (builds.len() == 1).then_some(builds)
     };
     let hosts = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()).or_else(by_label);

@@ -127,8 +127,8 @@ pub struct RulesScope<'a> {
     pub version: Option<KubernetesVersion>,
     /// True if rules read objects besides workloads too.
     pub has_objects: bool,
-    /// True if the answer needs the labels of namespaces.
-    pub has_namespaces: bool,
+    /// True if the answer groups workloads by the labels of their namespaces.
+    pub groups: bool,
 }
 
 /// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
@@ -140,9 +140,7 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     reader.written(scope.namespace).await?;
     add_related(client, scope.namespace, &mut reader.view).await?;
     reader.note_policies();
-    if scope.has_namespaces || scope.has_objects {
-        reader.namespaces(scope.namespace, scope.has_namespaces).await?;
-    }
+    reader.namespaces(scope.namespace, scope.groups).await?;
     if scope.has_objects {
         let (_, services) = resource(client, scope.namespace, "", "Service");
         let services = live::collect("services", &services, ListParams::default(), placed).await;
