@@ -1,6 +1,7 @@
 //! The tests of the answers, in one binary: they link once.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod check_and_why;
 #[allow(dead_code, reason = "the tests of the core use the rest")]
 #[path = "../../core/tests/common/mod.rs"]
 mod common;

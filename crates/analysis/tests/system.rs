@@ -72,11 +72,18 @@ fn a_label_that_only_nodes_of_one_system_have_tells_the_system() {
     let rules: Vec<String> = found(&windows).into_iter().map(|found| found.rule).collect();
     assert!(rules.contains(&"toleration-missing".to_owned()), "{rules:?}");
     assert!(!rules.contains(&"os-selector-missing".to_owned()), "the label keeps it off Linux nodes: {rules:?}");
-    // It is more certain than a name.
-    for image in ["tool-windows:1", "tool:ltsc2022", "mcr.microsoft.com/windows/servercore"] {
+    // It is more certain than a name, and an image that can only be for Windows is a mistake there.
+    let mistaken: &[&str] = &["image-for-another-os"];
+    for (image, expected) in
+        [("tool-windows:1", &[][..]), ("tool:ltsc2022", mistaken), ("mcr.microsoft.com/windows/servercore", mistaken)]
+    {
         let linux = json!({"nodeSelector": {"pool": "a"}, "containers": [{"name": "c", "image": image}]});
         let rules: Vec<String> = found(&linux).into_iter().map(|found| found.rule).collect();
-        assert_eq!((why(&linux).system.as_str(), rules), ("linux", Vec::new()), "{image}");
+        assert_eq!(
+            (why(&linux).system.as_str(), rules),
+            ("linux", expected.iter().map(ToString::to_string).collect()),
+            "{image}"
+        );
     }
     for unclear in
         [json!({}), json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), json!({"nodeSelector": {"pool": "c"}})]

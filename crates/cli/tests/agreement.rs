@@ -136,62 +136,18 @@ fn objects(list: &Value) -> BTreeSet<String> {
 /// What the commands say of one cluster with one pool.
 struct Answers<'d> {
     directory: &'d Path,
-    has_pool: bool,
     /// The findings about each object.
     findings: BTreeMap<String, Vec<Value>>,
 }
 
 impl<'d> Answers<'d> {
-    fn of(directory: &'d Path, has_pool: bool) -> Self {
+    fn of(directory: &'d Path) -> Self {
         let (_, check) = answer(directory, &["check"]);
         let mut findings: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for finding in check["findings"].as_array().unwrap() {
             findings.entry(named(&finding["object"])).or_default().push(finding.clone());
         }
-        Self { directory, has_pool, findings }
-    }
-
-    /// What `why` says starts everywhere, `check` does not call failing, and what does not start somewhere, it does. No rule is
-    /// about images of Windows in workloads that select Linux.
-    fn why_and_check(&self, workloads: &[Value], found: &mut Vec<String>) {
-        for workload in workloads {
-            let name = format!(
-                "{}/{}",
-                workload["kind"].as_str().unwrap().to_ascii_lowercase(),
-                workload["metadata"]["name"].as_str().unwrap()
-            );
-            let selects_class = !workload["spec"]["template"]["spec"]["runtimeClassName"].is_null();
-            if selects_class && !self.has_pool {
-                continue;
-            }
-            let (_, why) = answer(self.directory, &["why", &name, "-n", "shop"]);
-            self.one_remedy(&name, &why["remedy"], found);
-            let possible: Vec<&Value> =
-                why["nodes"].as_array().unwrap().iter().filter(|node| node["possible"] == true).collect();
-            let starts =
-                why["remedy"].is_null() && !possible.is_empty() && possible.iter().all(|node| node["starts"] == true);
-            let fails =
-                self.findings.get(&name).into_iter().flatten().filter(|finding| finding["consequence"] != "Note");
-            let fails: Vec<&Value> = fails.collect();
-            for finding in fails.iter().filter(|_| starts) {
-                found.push(format!("why {name}: it starts; check: {}: {}", finding["rule"], finding["message"]));
-            }
-            let is_for_linux = why["system"] == "linux" && name.contains("/linux");
-            if possible.iter().any(|node| node["starts"] == false) && fails.is_empty() && !is_for_linux {
-                found.push(format!("why {name}: it may not start; check finds nothing"));
-            }
-        }
-    }
-
-    /// What `why` would change in a workload, a remedy of `check` changes in the same way.
-    fn one_remedy(&self, name: &str, remedy: &Value, found: &mut Vec<String>) {
-        let findings = self.findings.get(name).into_iter().flatten();
-        let of_check: Vec<&Value> =
-            findings.filter_map(|finding| finding["remedy"]["edits"].as_array()).flatten().collect();
-        let of_why = remedy["edits"].as_array().into_iter().flatten();
-        for edit in of_why.filter(|_| remedy["rank"] == "Certain").filter(|edit| !of_check.contains(edit)) {
-            found.push(format!("why {name}: {remedy}; check has no {edit}, but {of_check:?}"));
-        }
+        Self { directory, findings }
     }
 
     /// What `plan` says to lack a toleration, `check` names. If nodes lack the taint, `plan` names what does not tolerate it.
@@ -267,7 +223,8 @@ fn commands_agree_about_every_workload_and_node() {
     let mut disagreements = Vec::new();
     for (cluster, nodes) in clusters() {
         // With one pool also while pods run.
-        let without_pods = pools().into_iter().map(|(pool, pools)| (pool, pools, Vec::new()));
+        let without_pods = pools().into_iter().filter(|(_, pools)| !pools.is_empty());
+        let without_pods = without_pods.map(|(pool, pools)| (pool, pools, Vec::new()));
         let with_pods = pools()
             .into_iter()
             .filter(|(pool, _)| *pool == "enforced")
@@ -278,14 +235,11 @@ fn commands_agree_about_every_workload_and_node() {
             let all: Vec<String> = objects.map(Value::to_string).collect();
             fs::write(directory.path().join("all.yaml"), all.join("\n---\n")).unwrap();
             let mut found = Vec::new();
-            let answers = Answers::of(directory.path(), !pools.is_empty());
-            answers.why_and_check(&workloads, &mut found);
-            if !pools.is_empty() {
-                answers.unknown(&mut found);
-                let (_, plan) = answer(directory.path(), &["plan"]);
-                answers.plan_and_check(&plan, cluster == "open", &mut found);
-                answers.states(&nodes, &plan, &mut found);
-            }
+            let answers = Answers::of(directory.path());
+            answers.unknown(&mut found);
+            let (_, plan) = answer(directory.path(), &["plan"]);
+            answers.plan_and_check(&plan, cluster == "open", &mut found);
+            answers.states(&nodes, &plan, &mut found);
             let pods = pods.len();
             disagreements.extend(found.into_iter().map(|found| format!("{cluster}, {pool}, {pods} pods: {found}")));
         }

@@ -228,11 +228,11 @@ fn check_judges_a_scheduled_pod_by_all_nodes_and_a_pod_that_names_its_node_by_th
     let broken = |pod: &Value| check(&with(nodes("10.0.20348"), [pod.clone()]));
     assert_eq!(broken(&pod), [("image-build-mismatch".to_owned(), "web-1".to_owned())]);
     pod["status"] = json!({});
-    assert_eq!(broken(&pod), [("image-build-mismatch".to_owned(), "web-1".to_owned())]);
+    assert_eq!(broken(&pod), [("node-name-unsuitable".to_owned(), "web-1".to_owned())]);
     // Only its image and its node show that it is for Windows.
     pod["spec"]["nodeSelector"] = Value::Null;
     pod["spec"]["os"] = Value::Null;
-    assert_eq!(broken(&pod), [("image-build-mismatch".to_owned(), "web-1".to_owned())]);
+    assert_eq!(broken(&pod), [("node-name-unsuitable".to_owned(), "web-1".to_owned())]);
     pod["spec"]["containers"][0]["image"] = json!("example.com/web:ltsc2022");
     assert_eq!(broken(&pod), []);
 }

@@ -68,7 +68,7 @@ pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
             Scope::LinuxByName
             | Scope::WindowsImage
             | Scope::AnyWindows
-            | Scope::UnknownSystem
+            | Scope::Unplaced
             | Scope::Service
             | Scope::Node
             | Scope::CredentialSpec

@@ -30,11 +30,11 @@ use winpool_core::windows::container_runtime::RuntimeName;
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
-use crate::placement::Obstacle;
+use crate::placement::{Obstacle, label_obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::remedy::Remedy;
 use crate::system;
-use crate::verdict::{self, AdmittedPod, Asked, Cluster, Group, History, PlacedBy, one_of_each, settled};
+use crate::verdict::{self, AdmittedPod, Asked, Cluster, Group, History, OnNode, PlacedBy, one_of_each, settled};
 use crate::view::{Known, Node, Related, Request, SeenNode, View, after, relabelled};
 use crate::workload::WorkloadManifest;
 
@@ -513,7 +513,7 @@ impl Facts {
     pub(super) fn labels_of_no_node(&self, pods: &AdmittedPod<'_>) -> Vec<(String, String)> {
         let lacked = |node: &Node| -> BTreeSet<(String, String)> {
             let label = |obstacle| match obstacle {
-                Obstacle::Selector { key, wanted, .. } if !is_on_every(&key) => Some((key, wanted)),
+                Obstacle::Selector { key, wanted, .. } if is_told_apart(&key, node) => Some((key, wanted)),
                 _ => None,
             };
             pods.label_obstacles(node).into_iter().filter_map(label).collect()
@@ -529,14 +529,36 @@ impl Facts {
             let affinity = |obstacle| if let Obstacle::Affinity(lacked) = obstacle { Some(lacked) } else { None };
             pods.label_obstacles(node).into_iter().find_map(affinity).unwrap_or_default()
         };
-        let closest = self.windows().map(|(node, _)| lacked(node)).min_by_key(Vec::len)?;
-        let is_for_others = |expression: &String| is_on_every(expression.split(' ').next().unwrap_or_default());
-        (!closest.is_empty() && !closest.iter().any(is_for_others)).then_some(closest)
+        let (node, closest) =
+            self.windows().map(|(node, _)| (node, lacked(node))).min_by_key(|(_, lacked)| lacked.len())?;
+        let counts = |expression: &String| is_told_apart(expression.split(' ').next().unwrap_or_default(), node);
+        (!closest.is_empty() && closest.iter().all(counts)).then_some(closest)
     }
 
-    /// True if a Windows node has this name.
-    pub fn is_windows_node(&self, name: &str) -> bool {
-        self.windows().any(|(node, _)| node.name == name)
+    /// Returns the Windows node that has the most of what the pods select, and what it lacks, if each of these labels is on some node
+    /// and all of them on none.
+    pub(super) fn closest(&self, pods: &AdmittedPod<'_>) -> Option<(&Node, Vec<Obstacle>)> {
+        let lacked: Vec<_> = self.windows().map(|(node, _)| (node, pods.label_obstacles(node))).collect();
+        let (_, first) = lacked.first()?;
+        let is_on_none = |one: &Obstacle| lacked.iter().all(|(_, lacked)| lacked.iter().any(|other| wants(one, other)));
+        let all = lacked.iter().all(|(_, lacked)| !lacked.is_empty());
+        let closest =
+            (all && !first.iter().any(is_on_none)).then(|| lacked.iter().min_by_key(|(_, lacked)| lacked.len()));
+        closest.flatten().cloned()
+    }
+
+    /// True if all nodes are known, and each that the template of a DaemonSet selects has the labels of its class.
+    pub(super) fn has_class_on_all(&self, pods: &AdmittedPod<'_>) -> bool {
+        let is_selected = |node: &&Node| label_obstacles(&pods.spec, node).is_empty();
+        let mut selected = self.cluster.nodes.iter().filter(is_selected);
+        self.knows_all_nodes() && self.has_nodes() && selected.all(|node| pods.label_obstacles(node).is_empty())
+    }
+
+    /// Returns what happens to the pods on the node on which their author has put them. `None` if it is not known.
+    pub(super) fn chosen(&self, pods: &AdmittedPod<'_>) -> Option<(&Node, OnNode)> {
+        let name = pods.spec.node.as_ref()?;
+        let node = self.cluster.node(name)?;
+        Some((node, pods.on(node)))
     }
 
     /// True if a Windows node is known.
@@ -547,6 +569,11 @@ impl Facts {
     /// True if the Windows nodes are known, even if there is none.
     pub fn knows_nodes(&self) -> bool {
         self.has_nodes() || self.windows.is_complete()
+    }
+
+    /// True if there are no other nodes than the known ones.
+    pub(super) fn knows_all_nodes(&self) -> bool {
+        self.windows.is_complete()
     }
 
     /// True if winpool knows the taints that Windows nodes have or get.
@@ -663,9 +690,21 @@ fn label_build(node: &mut NodeFields) {
     }
 }
 
-/// True for labels of all Windows nodes, and for that of the build.
-fn is_on_every(key: &str) -> bool {
-    OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key)
+/// True for a label that tells Windows nodes apart, other than that of the build, or of the processor if the node has none.
+fn is_told_apart(key: &str, node: &Node) -> bool {
+    let is_unknown = ARCH_KEYS.contains(&key) && node.labels.get(key).is_none();
+    !OS_KEYS.contains(&key) && !is_on_windows_only(key) && !is_unknown
+}
+
+/// True if both nodes lack the same.
+fn wants(one: &Obstacle, other: &Obstacle) -> bool {
+    match (one, other) {
+        (Obstacle::Selector { key, wanted, .. }, Obstacle::Selector { key: other, wanted: of_other, .. }) => {
+            (key, wanted) == (other, of_other)
+        }
+        (Obstacle::Affinity(_), Obstacle::Affinity(_)) => true,
+        _ => false,
+    }
 }
 
 /// Returns those of these taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
 use winpool_core::api::{Effect, Mode, Taint, TaintPolicy, names};
-use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
+use winpool_core::pod::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, System, Tolerance, selects_windows, tolerance, tolerate};
 use winpool_core::windows::Build;
 use winpool_core::windows::taint::SPELLINGS;
+use winpool_core::words::joined;
 
 use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{cel_list, volumes};
 use crate::lint::rejected;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
-use crate::pod::ClassExt;
+use crate::pod::{ClassExt, Target};
 use crate::remedy::{Edit, Remedy};
 use crate::system;
 
@@ -68,7 +69,8 @@ pub(super) const RULES: &[Rule] = &[
             find: os_contradiction,
             cel: Some(|| {
                 format!(
-                    "variables.os != '' && {}.exists(k, k in variables.selector && variables.selector[k] != variables.os)",
+                    "variables.os != '' && {}.exists(k, k in variables.selector && variables.selector[k] != variables.os) \
+                     || variables.os == 'linux' && variables.placed",
                     cel_list(OS_KEYS)
                 )
             }),
@@ -157,9 +159,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "linux-may-land-on-windows",
         verdict: Judgement(Warning, Fails),
-        scope: Scope::UnknownSystem,
+        scope: Scope::Unplaced,
         field: "nodeSelector",
-        reason: "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
+        reason: "the pod does not say which operating system it needs, or by os.name alone, and no taint keeps it off the \
+                 Windows nodes",
         remedy: "set nodeSelector kubernetes.io/os: linux",
         test: own(lands_on_windows),
         ..Rule::DEFAULT
@@ -167,7 +170,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "spread-over-windows-nodes",
         verdict: Judgement(Warning, Pending),
-        scope: Scope::UnknownSystem,
+        scope: Scope::Unplaced,
         field: "topologySpreadConstraints",
         reason: "a spread constraint counts Windows nodes, whose taints the pod does not tolerate, as empty, because \
                  nodeTaintsPolicy is Ignore by default: when every other node has maxSkew pods, the next stay Pending",
@@ -183,6 +186,15 @@ pub(super) const RULES: &[Rule] = &[
         reason: "no known Windows node has the labels that the pod selects",
         remedy: "select labels that nodes have, or add such nodes",
         test: own(selector_without_node),
+        ..Rule::DEFAULT
+    },
+    Rule {
+        id: "node-name-unsuitable",
+        scope: Scope::Any,
+        field: "nodeName",
+        reason: "nodeName puts the pod on a node on which it does not start, and no scheduler looks for another one",
+        remedy: "remove nodeName",
+        test: own(chosen_node),
         ..Rule::DEFAULT
     },
     Rule {
@@ -284,6 +296,8 @@ fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let Some(os) = &subject.pod.os else { return };
     if OS_KEYS.iter().any(|key| subject.pod.selected(key).is_some_and(|selected| selected != os)) {
         hits.push(Hit::at("nodeSelector"));
+    } else if os == "linux" && subject.pod.placed_system() == Some(System::Windows) {
+        hits.push(Hit::at("nodeSelector").saying("os.name is linux, and the pod selects Windows nodes".to_owned()));
     }
 }
 
@@ -304,6 +318,9 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    if subject.pod.node.is_some() {
+        return;
+    }
     let missing = subject.facts.labels_of_no_node(subject.pods);
     if !missing.is_empty() {
         let named = missing.iter().take(NAMED).map(|(key, value)| format!("{key}={value}"));
@@ -312,6 +329,11 @@ fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     } else if let Some(lacked) = subject.facts.affinity_of_no_node(subject.pods) {
         let message = format!("no known Windows node satisfies the required node affinity, {}", lacked.join(" and "));
         hits.push(Hit::at("affinity.nodeAffinity").saying(message));
+    } else if let Some((node, lacked)) = subject.facts.closest(subject.pods) {
+        let lacked = joined(lacked.iter().map(|obstacle| subject.pods.describe(obstacle)));
+        let message =
+            format!("no known Windows node has all that the pod selects: on the closest, {}, {lacked}", node.name);
+        hits.push(Hit::at("nodeSelector").saying(message).remedied_by(subject.pods.remedy(&subject.facts.cluster)));
     }
 }
 
@@ -326,6 +348,26 @@ fn may_be_sent_to_linux(subject: &Subject<'_>) -> bool {
     !chooses && facts.started_on_windows(subject.workload).is_none() && facts.linux_takes(subject.pods)
 }
 
+fn chosen_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(name) = &subject.pod.node else { return };
+    let hit = |message| {
+        let remedy = subject.pods.remedy(&subject.facts.cluster);
+        Hit::at("nodeName").saying(message).remedied_by(remedy)
+    };
+    match subject.facts.chosen(subject.pods) {
+        // Another rule is about those for no system on Windows nodes.
+        Some((node, _)) if node.is_windows() && subject.target == Target::Unknown => {}
+        Some((_, on)) if on.starts == Some(false) => {
+            let why = on.why.join("; ");
+            hits.push(hit(format!("nodeName puts the pod on {name}, where it does not start: {why}")));
+        }
+        None if subject.facts.knows_all_nodes() => {
+            hits.push(hit(format!("no node has the name {name}")).judged(Judgement(Error, Pending)));
+        }
+        _ => {}
+    }
+}
+
 fn spread(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
     let is_closed =
@@ -338,12 +380,14 @@ fn spread(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (pod, facts) = (subject.pod, subject.facts);
-    if let Some(node) = pod.node.as_deref().filter(|name| facts.is_windows_node(name))
+    let facts = subject.facts;
+    if let Some((node, _)) = facts.chosen(subject.pods).filter(|(node, _)| node.is_windows())
         && facts.started_on_windows(subject.workload).is_none()
     {
-        let message =
-            format!("nodeName puts the pod on the Windows node {node}, and nothing shows that it is for Windows");
+        let message = format!(
+            "nodeName puts the pod on the Windows node {}, and nothing shows that it is for Windows",
+            node.name
+        );
         let remedy = "name a Linux node, or remove nodeName; for a Windows workload: set os.name: windows";
         return hits.push(Hit::at("nodeName").saying(message).remedied_by(remedy.to_owned()));
     }
@@ -354,7 +398,13 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let has_disk = |volume: &Value| !volume["persistentVolumeClaim"].is_null();
         let is_stateful =
             subject.workload.claims.is_array() || volumes(subject.workload.raw).any(|(_, volume)| has_disk(volume));
-        hits.push(if is_stateful {
+        hits.push(if subject.target == Target::Linux {
+            hit.saying(
+                "os.name says Linux, which the scheduler does not read, and no taint keeps the pod off the Windows nodes, whose \
+                 kubelets refuse it (PodOSNotSupported)"
+                    .to_owned(),
+            )
+        } else if is_stateful {
             hit.saying(
                 "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes, where its new \
                  disks would be formatted as NTFS"

@@ -27,8 +27,8 @@ pub enum Scope {
     AnyWindows,
     /// Workloads with `os.name: linux`.
     LinuxByName,
-    /// Workloads that do not specify an operating system.
-    UnknownSystem,
+    /// Workloads that specify no operating system, or Linux by `os.name` alone, which the scheduler does not read.
+    Unplaced,
     /// All workloads.
     Any,
     /// Services that select pods for Windows.

@@ -9,7 +9,7 @@ use crate::lint::rule::{Hit, Scope, Subject, Test};
 use crate::lint::{
     Rule, admission, cloud, gmsa, linux, objects, placement, recommended, rejected, storage, unsupported, wellformed,
 };
-use crate::pod::Target;
+use crate::pod::{PodSpec, Target};
 use crate::workload::WorkloadManifest;
 
 /// Returns the groups of rules: placement, images in registries, whole objects, fields that the API server refuses, fields that
@@ -171,9 +171,15 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
         Scope::WindowsImage => subject.target == Target::WindowsImage,
         Scope::AnyWindows => matches!(subject.target, Target::Windows | Target::WindowsImage),
         Scope::LinuxByName => subject.pod.os.as_deref() == Some("linux"),
-        Scope::UnknownSystem => subject.target == Target::Unknown,
+        Scope::Unplaced => is_unplaced(subject.target, subject.pod),
         Scope::Service | Scope::Node | Scope::CredentialSpec | Scope::WithoutTemplate => false,
     }
+}
+
+/// True for pods that are not for Windows, and whose own fields do not keep them on Linux nodes.
+pub(super) fn is_unplaced(target: Target, pod: &PodSpec) -> bool {
+    let by_name = || pod.os.as_deref() == Some("linux") && pod.placed_system().is_none();
+    target == Target::Unknown || target == Target::Linux && by_name()
 }
 
 /// Returns the path of a field in the object. `apiVersion` is a field of the object itself.

@@ -9,7 +9,7 @@ use crate::workload::namespace_of;
 
 use super::gmsa::check_credential_spec;
 use super::objects::{check_node, check_service, selects};
-use super::rules::{HOLDS_TAINTS, check_landing, elsewhere};
+use super::rules::{HOLDS_TAINTS, check_landing, elsewhere, is_unplaced};
 use super::{Facts, check};
 
 /// Calls `add` with the findings about each object: workloads, the Services of those for Windows, names of group managed
@@ -29,12 +29,12 @@ pub fn survey(
         number += 1;
         let (found, target) = (check(workload, facts), Target::of(facts.guess_of(workload)));
         holds |= target == Target::Windows && found.iter().any(|finding| finding.rule == HOLDS_TAINTS);
-        let is_unknown = target == Target::Unknown;
-        let while_held = held.as_ref().filter(|_| is_unknown).and_then(|held| check_landing(workload, held));
+        let is_unplaced = is_unplaced(target, &workload.pod);
+        let while_held = held.as_ref().filter(|_| is_unplaced).and_then(|held| check_landing(workload, held));
         let while_held = while_held.filter(|landing| !found.contains(landing));
         // The cluster in question is safe.
         let as_note = |landing| Finding { severity: Severity::Info, consequence: Consequence::Note, ..landing };
-        let elsewhere = elsewhere(workload, &found, open.filter(|_| is_unknown)).map(as_note);
+        let elsewhere = elsewhere(workload, &found, open.filter(|_| is_unplaced)).map(as_note);
         if while_held.is_some() || elsewhere.is_some() {
             landing.push((source.cloned(), while_held, elsewhere));
         }

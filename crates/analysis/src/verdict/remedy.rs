@@ -348,7 +348,9 @@ impl<'a> AdmittedPod<'a> {
     }
 
     fn select(&mut self, key: &str, machine: &Node, steps: &mut Remedy) {
-        if let Some(value) = machine.labels.get(key)
+        let system = if machine.is_windows() { System::Windows } else { System::Linux };
+        let is_placed = key == names::OS && self.spec.placed_system() == Some(system);
+        if let Some(value) = machine.labels.get(key).filter(|_| !is_placed)
             && self.spec.selected(key) != Some(value)
         {
             self.edit(Edit::select(key, value), steps);

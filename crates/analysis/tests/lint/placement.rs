@@ -17,8 +17,9 @@ use super::{broken, cluster, findings, manifests, node, running, seen, view, wor
 use crate::common::now;
 
 /// The rules that are tested here.
-pub const TESTED: [&str; 14] = [
+pub const TESTED: [&str; 15] = [
     "selector-without-node",
+    "node-name-unsuitable",
     "linux-may-land-on-windows",
     "toleration-missing",
     "daemon-set-toleration-missing",

@@ -20,8 +20,9 @@ use super::{findings, workload};
 use crate::cluster;
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
-const ELSEWHERE: [&str; 30] = [
+const ELSEWHERE: [&str; 31] = [
     // On the nodes, or in another object.
+    "node-name-unsuitable",
     "secret-volume",
     "termination-grace-period",
     "gmsa-credential-spec-missing",

@@ -77,6 +77,9 @@ pub(in crate::lint) const RULES: &[Rule] = &[
     },
 ];
 
+/// Precedes a remedy that keeps the images.
+const OTHER_IMAGE: &str = "use an image of the same build, or ";
+
 fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if let Some(value) = subject.pod.selected(names::WINDOWS_BUILD)
         && value.parse::<Build>().is_err()
@@ -103,8 +106,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let by_capability = pod.node_selector.keys().chain(of_class).any(has_capability);
     // The selector of an unknown class is unknown.
     let unknown = pod.runtime_class.is_some() && subject.class.is_none() || pod.node.is_some();
-    let is_chosen = pod.wanted_builds(subject.class).is_some() || by_capability;
-    if builds.len() < 2 || is_chosen || unknown {
+    if builds.len() < 2 || by_capability || unknown {
         return;
     }
     // Without a build in the tags nothing shows that a node does not run the images. If registries were asked, another
@@ -194,17 +196,17 @@ fn tagged<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, Bui
 /// Reports the images that no build which the pod selects runs or, with `of_containerd`, that it runs only with a
 /// newer containerd than is known of its nodes.
 fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
-    // If only an image says that the pod is for Windows, it may be on nodes of any build, unless its author names one.
-    if subject.target != Target::Windows && subject.pod.node.is_none() {
+    // If only an image says that the pod is for Windows, it may be on nodes of any build.
+    if subject.target != Target::Windows || subject.pod.node.is_some() {
         return;
     }
-    // Another label may select nodes of one build too.
-    let by_label = || {
-        let builds = subject.facts.builds_of(subject.pods);
-        (builds.len() == 1).then_some(builds)
-    };
-    let hosts = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()).or_else(by_label);
-    let Some(hosts) = hosts else { return };
+    // Other labels may select nodes of one build too, or of some of those that it names.
+    let (wanted, there) = (subject.pod.wanted_builds(subject.class), subject.facts.builds_of(subject.pods));
+    let is_chosen = wanted.is_some() || there.len() == 1;
+    let hosts = if there.is_empty() { wanted.unwrap_or_default() } else { there };
+    if hosts.is_empty() || !is_chosen {
+        return;
+    }
     let isolation = isolation_with(subject.class);
     for (container, image) in tagged(subject) {
         let is_possible = hosts.iter().any(|host| can_run(isolation, image, *host));
@@ -220,9 +222,9 @@ fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
         } else {
             format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod selects")
         });
-        hits.push(match &subject.pod.node {
-            Some(name) => hit
-                .remedied_by(format!("use an image that {name} runs, or remove nodeName and select nodes of {image}")),
+        let remedy = (!of_containerd && subject.facts.has_nodes()).then(|| subject.pods.remedy(&subject.facts.cluster));
+        hits.push(match remedy.filter(|remedy| !remedy.edits.is_empty()) {
+            Some(remedy) => hit.remedied_by(remedy.after(OTHER_IMAGE).undecided()),
             None => hit,
         });
     }

@@ -6,8 +6,8 @@ use winpool_core::api::{Mode, ObjectReference};
 use winpool_core::plan::pools::pool::PoolSpec;
 use winpool_core::pod::selects_windows;
 
-use crate::finding::Consequence::{Fails, Pending, Rejected};
-use crate::finding::Severity::Error;
+use crate::finding::Consequence::{Fails, Note, Pending, Rejected};
+use crate::finding::Severity::{Error, Info};
 use crate::lint::facts::Facts;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
 use crate::pod::ClassExt;
@@ -15,6 +15,9 @@ use crate::remedy::{Edit, Remedy};
 
 /// What to do about a handler that no node has.
 pub(crate) const CORRECT_HANDLER: &str = "correct the handler of the RuntimeClass, which containerd calls runhcs-wcow-process for Windows, or choose another class";
+/// Describes a template whose own labels select the same nodes as its class.
+const NEEDLESS: &str = "the DaemonSet controller ignores the selector of the class; each node that is known has all of its labels or is \
+                        not selected by the template";
 /// The rule about a class that does not exist.
 pub(crate) const NOT_FOUND: &str = "class-not-found";
 /// The rule about a class and a selector that want different labels.
@@ -99,7 +102,9 @@ fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let missing = class.selector.iter().filter(|(key, value)| !is_required(key, value));
     let missing: Vec<Edit> = missing.map(|(key, value)| Edit::select(key, value)).collect();
     if !missing.is_empty() {
-        hits.push(Hit::at("runtimeClassName").remedied_by(missing));
+        let hit = Hit::at("runtimeClassName").remedied_by(missing);
+        let is_needless = subject.facts.has_class_on_all(subject.pods);
+        hits.push(if is_needless { hit.saying(NEEDLESS.to_owned()).judged(Judgement(Info, Note)) } else { hit });
     }
 }
 
@@ -192,7 +197,8 @@ fn handler(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         "no Windows node that the pod selects has the runtime handler {} of its RuntimeClass, so no sandbox is created",
         class.handler
     );
-    hits.push(Hit::at("runtimeClassName").saying(message));
+    let remedy = subject.pods.remedy(&subject.facts.cluster);
+    hits.push(Hit::at("runtimeClassName").saying(message).remedied_by(remedy));
 }
 
 fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

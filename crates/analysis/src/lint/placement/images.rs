@@ -1,5 +1,5 @@
 //! Rules about images: registries have variants of them for the nodes on which the pod can be scheduled. These rules
-//! report nothing if no registry was queried.
+//! report nothing if no registry was queried, but for the names of Windows images in pods for Linux.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,7 @@ use winpool_core::words::count;
 
 use crate::finding::Consequence::{Fails, Note};
 use crate::finding::Severity::{Error, Info, Warning};
+use crate::image::name::is_for_windows;
 use crate::image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known};
 use crate::lint::placement::builds::image_of;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
@@ -25,7 +26,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         verdict: Judgement(Error, Fails),
         scope: Scope::Any,
         field: "containers[*].image",
-        reason: "the registry has no variant of the image for the operating system of the pod",
+        reason: "the image has no variant for the operating system of the pod, by its name or by the answer of its registry",
         remedy: "use an image for this operating system, or select nodes of the other one",
         test: own(other_os),
         ..Rule::DEFAULT
@@ -98,6 +99,12 @@ fn isolation(subject: &Subject<'_>) -> Isolation {
 }
 
 fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (container, name) in subject.pod.images().filter(|(_, name)| subject.facts.images().get(name).is_none()) {
+        if subject.target == Target::Linux && is_for_windows(name) {
+            let message = "by its name the image is for Windows, and the pod is for Linux".to_owned();
+            hits.push(Hit::at(image_of(container)).saying(message));
+        }
+    }
     for (container, image) in known_images(subject) {
         let has_windows = image.platforms.iter().any(|platform| platform.is_windows() || platform.os.is_empty());
         let has_others = image.platforms.iter().any(|platform| !platform.is_windows());
