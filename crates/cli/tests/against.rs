@@ -178,7 +178,7 @@ async fn manifests_are_judged_by_a_live_cluster_and_why_waits_until_pods_run() {
     let context = "cluster:winpool-e2e";
     let (code, text, error) = winpool(server.kubeconfig(), &["check", "-f", file, "--against", context]).await;
     assert_eq!(code, Some(2), "{error}");
-    assert!(text.contains("no known Windows node has example.com/group=new"), "{text}");
+    assert!(text.contains("nodeSelector wants example.com/group=new"), "{text}");
     let (code, _, error) = winpool(server.kubeconfig(), &["check", "-f", file, "--against", "cluster:none"]).await;
     assert!(code == Some(1) && error.contains("context none"), "{error}");
 

@@ -509,42 +509,22 @@ impl Facts {
         pods.added_by(&label).or_else(|| of_others?.pop().filter(|_| is_only()))
     }
 
-    /// Returns the labels that the pods and their class select and no known Windows node has. Other rules are about builds.
-    pub(super) fn labels_of_no_node(&self, pods: &AdmittedPod<'_>) -> Vec<(String, String)> {
-        let lacked = |node: &Node| -> BTreeSet<(String, String)> {
-            let label = |obstacle| match obstacle {
-                Obstacle::Selector { key, wanted, .. } if is_told_apart(&key, node) => Some((key, wanted)),
-                _ => None,
-            };
-            pods.label_obstacles(node).into_iter().filter_map(label).collect()
-        };
-        let by_all = self.windows().map(|(node, _)| lacked(node)).reduce(|all, lacked| &all & &lacked);
-        by_all.into_iter().flatten().collect()
-    }
-
-    /// Returns what the required node affinity of the pods wants and the closest Windows node lacks, if no such node has it. Other rules
-    /// are about builds.
-    pub(super) fn affinity_of_no_node(&self, pods: &AdmittedPod<'_>) -> Option<Vec<String>> {
-        let lacked = |node: &Node| {
-            let affinity = |obstacle| if let Obstacle::Affinity(lacked) = obstacle { Some(lacked) } else { None };
-            pods.label_obstacles(node).into_iter().find_map(affinity).unwrap_or_default()
-        };
-        let (node, closest) =
-            self.windows().map(|(node, _)| (node, lacked(node))).min_by_key(|(_, lacked)| lacked.len())?;
-        let counts = |expression: &String| is_told_apart(expression.split(' ').next().unwrap_or_default(), node);
-        (!closest.is_empty() && closest.iter().all(counts)).then_some(closest)
-    }
-
-    /// Returns the Windows node that has the most of what the pods select, and what it lacks, if each of these labels is on some node
-    /// and all of them on none.
+    /// Returns the Windows node that has the most of what the pods select, and what it lacks, if they select none. Without builds that no
+    /// node has, and the operating system: other rules are about these.
     pub(super) fn closest(&self, pods: &AdmittedPod<'_>) -> Option<(&Node, Vec<Obstacle>)> {
-        let lacked: Vec<_> = self.windows().map(|(node, _)| (node, pods.label_obstacles(node))).collect();
-        let (_, first) = lacked.first()?;
-        let is_on_none = |one: &Obstacle| lacked.iter().all(|(_, lacked)| lacked.iter().any(|other| wants(one, other)));
-        let all = lacked.iter().all(|(_, lacked)| !lacked.is_empty());
-        let closest =
-            (all && !first.iter().any(is_on_none)).then(|| lacked.iter().min_by_key(|(_, lacked)| lacked.len()));
-        closest.flatten().cloned()
+        let is_there = |key: &str, value: &str| self.windows().any(|(node, _)| node.labels.get(key) == Some(value));
+        let counts = |obstacle: &Obstacle, node: &Node| match obstacle {
+            Obstacle::Selector { key, wanted, .. } => tells_apart(key, node) || is_there(key, wanted),
+            Obstacle::Affinity(expressions) => {
+                expressions.iter().all(|expression| tells_apart(expression.split(' ').next().unwrap_or_default(), node))
+            }
+            _ => false,
+        };
+        let lacked = self.windows().map(|(node, _)| {
+            let lacked = pods.label_obstacles(node).into_iter().filter(|obstacle| counts(obstacle, node));
+            (node, lacked.collect::<Vec<_>>())
+        });
+        lacked.min_by_key(|(_, lacked)| lacked.len()).filter(|(_, lacked)| !lacked.is_empty())
     }
 
     /// True if all nodes are known, and each that the template of a DaemonSet selects has the labels of its class.
@@ -669,7 +649,7 @@ impl Facts {
             return None;
         }
         let mut nodes: Vec<&Node> = self.selected(pods).map(|(node, _)| node).collect();
-        if nodes.is_empty() && self.labels_of_no_node(pods).is_empty() {
+        if nodes.is_empty() && self.closest(pods).is_none() {
             let builds = pods.written_spec.wanted_builds(pods.class.map(|(_, class)| class));
             let is_wanted = |standing: &Standing| {
                 builds.as_ref().is_none_or(|builds| standing.build().is_some_and(|build| builds.contains(&build)))
@@ -691,20 +671,9 @@ fn label_build(node: &mut NodeFields) {
 }
 
 /// True for a label that tells Windows nodes apart, other than that of the build, or of the processor if the node has none.
-fn is_told_apart(key: &str, node: &Node) -> bool {
+fn tells_apart(key: &str, node: &Node) -> bool {
     let is_unknown = ARCH_KEYS.contains(&key) && node.labels.get(key).is_none();
     !OS_KEYS.contains(&key) && !is_on_windows_only(key) && !is_unknown
-}
-
-/// True if both nodes lack the same.
-fn wants(one: &Obstacle, other: &Obstacle) -> bool {
-    match (one, other) {
-        (Obstacle::Selector { key, wanted, .. }, Obstacle::Selector { key: other, wanted: of_other, .. }) => {
-            (key, wanted) == (other, of_other)
-        }
-        (Obstacle::Affinity(_), Obstacle::Affinity(_)) => true,
-        _ => false,
-    }
 }
 
 /// Returns those of these taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.

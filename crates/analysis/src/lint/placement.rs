@@ -15,6 +15,7 @@ use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{cel_list, volumes};
 use crate::lint::rejected;
 use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
+use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Target};
 use crate::remedy::{Edit, Remedy};
 use crate::system;
@@ -30,6 +31,9 @@ const SELECT_WINDOWS: &str = "set nodeSelector kubernetes.io/os: windows";
 const TOLERATE: &str = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
 /// Follows a remedy that a class makes unnecessary, if the class of the pod does not exist.
 const UNLESS_CLASS: &str = ", unless the RuntimeClass that you name or create does";
+
+/// Follows a remedy that selects other labels.
+const OR_NODE: &str = "; or add a node that has all of it";
 
 const FOR_LINUX: &str = "; for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
 
@@ -318,23 +322,24 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    if subject.pod.node.is_some() {
-        return;
-    }
-    let missing = subject.facts.labels_of_no_node(subject.pods);
-    if !missing.is_empty() {
-        let named = missing.iter().take(NAMED).map(|(key, value)| format!("{key}={value}"));
-        let labels = named.collect::<Vec<_>>().join(" or ");
-        hits.push(Hit::at("nodeSelector").saying(format!("no known Windows node has {labels}, which the pod selects")));
-    } else if let Some(lacked) = subject.facts.affinity_of_no_node(subject.pods) {
-        let message = format!("no known Windows node satisfies the required node affinity, {}", lacked.join(" and "));
-        hits.push(Hit::at("affinity.nodeAffinity").saying(message));
-    } else if let Some((node, lacked)) = subject.facts.closest(subject.pods) {
-        let lacked = joined(lacked.iter().map(|obstacle| subject.pods.describe(obstacle)));
-        let message =
-            format!("no known Windows node has all that the pod selects: on the closest, {}, {lacked}", node.name);
-        hits.push(Hit::at("nodeSelector").saying(message).remedied_by(subject.pods.remedy(&subject.facts.cluster)));
-    }
+    let is_refused = subject.class.is_some_and(|class| class.conflict(subject.pod).is_some());
+    let closest = subject.facts.closest(subject.pods).filter(|_| subject.pod.node.is_none() && !is_refused);
+    let Some((node, lacked)) = closest else { return };
+    let field = match lacked.as_slice() {
+        [Obstacle::Affinity(_)] => "affinity.nodeAffinity",
+        _ => "nodeSelector",
+    };
+    let lacked = joined(lacked.iter().map(|obstacle| subject.pods.describe(obstacle)));
+    let message =
+        format!("no known Windows node has all that the pod selects: on the closest, {}, {lacked}", node.name);
+    let change = change(subject).map(|change| change.and(OR_NODE).undecided());
+    hits.push(Hit { remedy: change, ..Hit::at(field).saying(message) });
+}
+
+/// Returns the change with which the pods run, as `why` proposes it. `None` if no change of them helps.
+fn change(subject: &Subject<'_>) -> Option<Remedy> {
+    let remedy = subject.pods.remedy(&subject.facts.cluster);
+    Some(remedy).filter(|remedy| !remedy.edits.is_empty() && subject.facts.has_nodes())
 }
 
 /// True if a Linux selector changes nothing but that the pod keeps off Windows nodes, as far as winpool knows.
@@ -350,10 +355,7 @@ fn may_be_sent_to_linux(subject: &Subject<'_>) -> bool {
 
 fn chosen_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let Some(name) = &subject.pod.node else { return };
-    let hit = |message| {
-        let remedy = subject.pods.remedy(&subject.facts.cluster);
-        Hit::at("nodeName").saying(message).remedied_by(remedy)
-    };
+    let hit = |message| Hit { remedy: change(subject), ..Hit::at("nodeName").saying(message) };
     match subject.facts.chosen(subject.pods) {
         // Another rule is about those for no system on Windows nodes.
         Some((node, _)) if node.is_windows() && subject.target == Target::Unknown => {}

@@ -222,10 +222,7 @@ fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
         } else {
             format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod selects")
         });
-        let remedy = (!of_containerd && subject.facts.has_nodes()).then(|| subject.pods.remedy(&subject.facts.cluster));
-        hits.push(match remedy.filter(|remedy| !remedy.edits.is_empty()) {
-            Some(remedy) => hit.remedied_by(remedy.after(OTHER_IMAGE).undecided()),
-            None => hit,
-        });
+        let change = super::change(subject).filter(|_| !of_containerd);
+        hits.push(Hit { remedy: change.map(|change| change.after(OTHER_IMAGE).undecided()), ..hit });
     }
 }

@@ -197,8 +197,7 @@ fn handler(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         "no Windows node that the pod selects has the runtime handler {} of its RuntimeClass, so no sandbox is created",
         class.handler
     );
-    let remedy = subject.pods.remedy(&subject.facts.cluster);
-    hits.push(Hit::at("runtimeClassName").saying(message).remedied_by(remedy));
+    hits.push(Hit { remedy: super::change(subject), ..Hit::at("runtimeClassName").saying(message) });
 }
 
 fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
