@@ -1,6 +1,6 @@
 //! Where new pods run: whether the API server admits them and, for each node, whether they are scheduled there and start.
 //!
-//! `why`, `plan` and `plan --assume` ask here.
+//! All commands ask here.
 
 mod admitted;
 mod cluster;

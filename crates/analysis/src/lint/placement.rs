@@ -165,8 +165,7 @@ pub(super) const RULES: &[Rule] = &[
         verdict: Judgement(Warning, Fails),
         scope: Scope::Unplaced,
         field: "nodeSelector",
-        reason: "the pod does not say which operating system it needs, or by os.name alone, and no taint keeps it off the \
-                 Windows nodes",
+        reason: "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
         remedy: "set nodeSelector kubernetes.io/os: linux",
         test: own(lands_on_windows),
         ..Rule::DEFAULT
@@ -196,7 +195,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "node-name-unsuitable",
         scope: Scope::Any,
         field: "nodeName",
-        reason: "nodeName puts the pod on a node on which it does not start, and no scheduler looks for another one",
+        reason: "nodeName puts the pod on a node on which it does not start",
         remedy: "remove nodeName",
         test: own(chosen_node),
         ..Rule::DEFAULT

@@ -26,8 +26,8 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         verdict: Judgement(Error, Fails),
         scope: Scope::Any,
         field: "containers[*].image",
-        reason: "the image has no variant for the operating system of the pod, by its name or by the answer of its registry",
-        remedy: "use an image for this operating system, or select nodes of the other one",
+        reason: "by its name or its registry, the image has no variant for the operating system of the pod",
+        remedy: "use another image, or select nodes of the other system",
         test: own(other_os),
         ..Rule::DEFAULT
     },
@@ -47,7 +47,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         field: "containers[*].image",
         reason: "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and \
                  not for others",
-        remedy: "select the nodes that run it, with nodeSelector node.kubernetes.io/windows-build",
+        remedy: "select the nodes that run it by node.kubernetes.io/windows-build",
         test: own(|subject, hits| variants(subject, false, hits)),
         ..Rule::DEFAULT
     },
@@ -57,7 +57,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         field: "containers[*].image",
         reason: "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to \
                  start it with 0xc0370106",
-        remedy: "install the Windows updates on the nodes, or use an older version of the image",
+        remedy: "update Windows on the nodes, or use an older image",
         test: own(newer_revision),
         ..Rule::DEFAULT
     },
