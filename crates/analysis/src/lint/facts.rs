@@ -265,6 +265,7 @@ impl Facts {
         let mut pod = Pod::from(workload);
         let creation = workload.creation();
         pod.is_ignored = creation.is_ignored;
+        // Policies have seen what exists, whenever it was created.
         pod.created = Some(Timestamp::UNIX_EPOCH).filter(|_| creation.request == Request::Earlier);
         if let Some(meant) = self.meant(&pod.spec) {
             pod.spec.runtime_class = Some(meant.to_owned());

@@ -153,8 +153,8 @@ impl<'a> AdmittedPod<'a> {
         }
     }
 
-    /// Returns the labels that the pod and its class select and the node does not have, also if its author put it there by name. Without
-    /// those of its class the pods of a DaemonSet stay Pending.
+    /// Returns what the pods and their class select and the node does not have, also if their author put them there by name. Without the
+    /// labels of its class the pods of a DaemonSet stay Pending.
     pub fn label_obstacles(&self, machine: &Node) -> Vec<Obstacle> {
         let mut found = label_obstacles(&self.spec, machine);
         let of_class = self.class.into_iter().flat_map(|(_, class)| &class.selector);
@@ -188,8 +188,8 @@ impl<'a> AdmittedPod<'a> {
         OnNode { obstacles, starts, why }
     }
 
-    /// Says who adds the label that the node lacks to each of the pods, if it is their namespace or their queue: no change of the pods
-    /// overcomes that.
+    /// Returns the namespace or the queue, in words, that makes the pods select the label of this obstacle. No change of the pods overcomes
+    /// it.
     pub fn added_by(&self, obstacle: &Obstacle) -> Option<String> {
         let Obstacle::Selector { key, wanted, .. } = obstacle else { return None };
         let by_namespace = self.added.selector.is_some_and(|selector| selector.get(key) == Some(wanted));
