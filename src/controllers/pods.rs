@@ -13,7 +13,7 @@ use tokio::task::coop::consume_budget;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::pods::{ListedDaemonSet, ListedEvent, ListedPod, warnings};
-use winpool_client::watches::Selection;
+use winpool_client::watches::{Selection, answer};
 use winpool_core::plan::Now;
 use winpool_core::plan::attempt::Outage;
 use winpool_core::plan::nodes::NodeTable;
@@ -130,6 +130,8 @@ fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) -> bool 
             pods.lists.send_replace(());
         }
         Ok(Event::Delete(ListedPod { pod, .. })) => table.deleted(&pod.namespace, &pod.name),
+        // The API server has yet to answer the request for the list.
+        Err(error) if answer(&error).is_some_and(|status| status.code == 410) => table.begin_list(),
         Err(_) => {}
     }
     if table.has_unseen() {

@@ -94,6 +94,9 @@ impl WatchHealth {
 
     fn fails(&self, kind: &'static str, error: &watcher::Error) {
         let status = answer(error);
+        if status.is_some_and(|status| status.code == 410) {
+            return;
+        }
         let is_forbidden = status.is_some_and(|status| matches!(status.code, 401 | 403));
         let message = status.map_or_else(|| failure(error), |status| status.message.clone());
         let mut outages = self.outages.lock();

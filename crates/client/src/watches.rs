@@ -148,21 +148,17 @@ where
 }
 
 /// Waits after a failure before the next request: longer each time if the API server answers. "410, too old" is no
-/// failure: a new list begins, and from now on until its end changes are missing.
-fn with_pauses<K: Send>(
-    events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send {
+/// failure: the next request is a list.
+fn with_pauses<T: Send>(
+    events: impl Stream<Item = watcher::Result<T>> + Send,
+) -> impl Stream<Item = watcher::Result<T>> + Send {
     use kube::Error::{HyperError, Service};
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let (mut failures, mut last) = (0, None::<Instant>);
     events.flat_map(move |event| {
-        let event = match event {
-            Err(error) if answer(&error).is_some_and(|status| status.code == 410) => Ok(Event::Init),
-            event => event,
-        };
         let error = event.as_ref().err();
         let pause = match (error, error.and_then(answer).map(|status| status.code)) {
-            (None, _) => Duration::ZERO,
+            (None, _) | (_, Some(410)) => Duration::ZERO,
             (_, Some(502..=504)) => UNANSWERED,
             (Some(InitialListFailed(Service(_) | HyperError(_)) | WatchStartFailed(Service(_) | HyperError(_))), _) => {
                 UNANSWERED
