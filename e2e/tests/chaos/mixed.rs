@@ -79,7 +79,7 @@ async fn with_faults(seed: u64, expected: &Value) {
             || matches!(passing.asked.verb, "watch" | "list");
         fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
-    let _operator = stage.candidate();
+    let _operator = stage.patient_candidate();
     story(&stage, &deleting).await;
     let injected = stage.injected();
     stage.proxy.calm();

@@ -60,6 +60,11 @@ impl Stage {
         Operator::start_with(self.config(), options())
     }
 
+    /// Starts one that gives up a deletion only after ten seconds without progress.
+    pub fn patient_candidate(&self) -> Operator {
+        Operator::start_with(self.config(), Options { patience: Duration::from_secs(10), ..options() })
+    }
+
     /// Starts an operator behind the proxy as a process, without leader election.
     pub async fn process(&self) -> Process {
         let kubeconfig = self.proxy.kubeconfig(&self.harness.account.token(), NAMESPACE).unwrap();
