@@ -74,9 +74,8 @@ async fn with_faults(seed: u64, expected: &Value) {
     let at_the_end = Arc::clone(&deleting);
     stage.proxy.inject(move |passing| {
         let fault = schedule.fault(passing.asked, passing.number);
-        // For a deletion, a refusal is final. So is a cache that is behind for longer than the short patience of the stage.
-        let is_final = matches!(fault, Some(Fault::Refuse(InjectedError::Invalid | InjectedError::FailedTest)))
-            || matches!(passing.asked.verb, "watch" | "list");
+        // For a deletion, a refusal is final.
+        let is_final = matches!(fault, Some(Fault::Refuse(InjectedError::Invalid | InjectedError::FailedTest)));
         fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
     let _operator = stage.patient_candidate();
@@ -165,8 +164,8 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     harness.apply_pool(spec("second", json!({"team": "a"}))).await;
     stage.node_gets("win-c", "is the other pool's", |node| label(node, POOL) == Some("other")).await;
 
-    deleting.store(true, Ordering::Relaxed);
     stage.breaks_all_connections();
+    deleting.store(true, Ordering::Relaxed);
     harness.delete_pool("other").await;
     let pools = harness.pools();
     let gone = async || Ok(pools.get_opt("other").await?.is_none().then_some(()));
