@@ -549,7 +549,7 @@ impl Facts {
 
     /// True if the Windows nodes are known, even if there is none.
     pub fn knows_nodes(&self) -> bool {
-        self.has_nodes() || self.windows.is_complete()
+        self.has_nodes() || self.knows_all_nodes()
     }
 
     /// True if there are no other nodes than the known ones.
@@ -572,13 +572,12 @@ impl Facts {
         if !self.knows_taints() {
             return BTreeSet::from([BTreeSet::from([Taint::os_windows()])]);
         }
-        let barrier = |(_, standing): (_, &Standing)| {
-            if self.taints_are_held { &standing.while_held } else { &standing.barrier }.clone()
-        };
+        let barrier =
+            |standing: &Standing| if self.taints_are_held { &standing.while_held } else { &standing.barrier }.clone();
         if self.has_nodes() {
-            self.selected(pods).map(barrier).collect()
+            self.selected(pods).map(|(_, standing)| barrier(standing)).collect()
         } else {
-            self.supposed.iter().map(|(node, standing)| barrier((node, standing))).collect()
+            self.supposed.iter().map(|(_, standing)| barrier(standing)).collect()
         }
     }
 
