@@ -283,15 +283,19 @@ impl<'n> NodeRecord<'n> {
     }
 
     /// The record with what this process knows of it, if somebody removed or replaced the annotation and left the label. A former
-    /// leader may have written the other one.
+    /// leader may have written the other one, or this process, without an answer: the label agrees with it then.
     pub(crate) fn or_known(self, watched: Option<&Watched>) -> Self {
         let known = watched.and_then(|watched| watched.applied.as_deref());
         if self.label.is_none() || known == self.annotation {
             return self;
         }
         let Some(mut known) = known.and_then(Applied::parse) else { return self };
-        let others = self.applied.into_iter().flat_map(|other| other.taints);
-        known.taints.extend(others);
+        if let Some(other) = self.applied {
+            known.taints.extend(other.taints);
+            if self.label == Some(&*other.pool) {
+                known.pool = other.pool;
+            }
+        }
         Self { applied: Some(known), ..self }
     }
 

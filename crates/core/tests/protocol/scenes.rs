@@ -119,6 +119,14 @@ scenes! {
         lag: 0,
     }
 
+    /// A node moves to another pool, the answer to that is lost, and the other pool is deleted.
+    lost_move: a_pool_that_took_over_a_node_without_an_answer_leaves_nothing_behind {
+        before: &[Create("a", TEAM_B), Create("b", ASKS_TEAM_A)],
+        scripts: &[&[Move("n1", "b"), Delete("a")]],
+        faults: &[Fault::Lost(Write::Node)],
+        lag: 0,
+    }
+
     /// A DaemonSet comes and is fixed at any time.
     arrivals: a_daemon_set_comes_and_is_fixed_at_any_time {
         scripts: &[&[Create("a", ASKS)], &[AGENT, Fix("agent")]], follows_pods: true, lazy: true,

@@ -42,6 +42,8 @@ pub struct World {
     pub daemon_sets: Vec<DaemonSet>,
     /// The nodes whose changes the API server refuses.
     pub blocked: BTreeSet<String>,
+    /// The nodes for whose next change there is no answer, although it is executed.
+    pub unanswered: BTreeSet<String>,
     pub now: Now,
     pub memory: Memory,
     /// The policy by which winpool changes nodes.
@@ -150,6 +152,7 @@ impl World {
             pods: Vec::new(),
             daemon_sets: Vec::new(),
             blocked: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             now: now(),
             memory: Memory::default(),
             published: None,
@@ -476,7 +479,8 @@ impl World {
                 } else {
                     wrote = true;
                     execute(node, &plan);
-                    NodeAnswer::Written(None)
+                    let is_lost = self.unanswered.remove(name);
+                    if is_lost { NodeAnswer::Refused(failed()) } else { NodeAnswer::Written(None) }
                 };
                 step = table.answer(name, answer, self.now.instant);
             }

@@ -122,3 +122,20 @@ fn a_node_keeps_the_taint_while_the_status_of_its_new_pool_cannot_be_written() {
         assert_eq!((owner(&world), world.taints("win")), (Some("other"), vec![MINE.to_owned()]), "{way:?}");
     }
 }
+
+/// Otherwise the pool would be gone before its taint, and its class would be left to the user.
+#[test]
+fn the_new_pool_waits_for_its_node_although_the_answer_to_the_change_that_took_it_over_was_lost() {
+    for way in WAYS {
+        let mut world = two_pools("spec: {}", "spec: {}", way);
+        world.unanswered.insert("win".to_owned());
+        goes(&mut world, way);
+        world.wait(30);
+        assert_eq!((owner(&world), world.unanswered.len()), (Some("other"), 0), "{way:?}");
+        let pools = world.pools.len();
+        world.blocked.insert("win".to_owned());
+        world.change_pool("other", "metadata: {deletionTimestamp: '2026-03-01T12:00:00Z'}");
+        world.wait(30);
+        assert_eq!(world.pools.len(), pools, "{way:?}");
+    }
+}
