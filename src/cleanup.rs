@@ -149,7 +149,8 @@ pub async fn clean_up(
         Vec::new()
     });
     found.show(&cluster, &installed, out)?;
-    if found.is_empty() && installed.is_empty() {
+    // An operator may still start until it is uninstalled, and would change nodes.
+    if found.is_empty() && installed.is_empty() && !arguments.uninstalling {
         return Ok(Outcome::Done);
     }
     if arguments.dry_run || !(arguments.yes || ask()?) {
@@ -187,13 +188,17 @@ pub async fn clean_up(
     if found.is_doubtful() { Err(CleanupError::Doubtful) } else { Ok(Outcome::Done) }
 }
 
-/// Takes the Lease, so that no operator restores what cleanup removes. `None` if no operator has ever created it.
+/// Takes the Lease, so that no operator restores what cleanup removes. `None` if there is none and it cannot be created: this user may
+/// not, or its namespace is gone.
 async fn seize(client: &Client, namespace: &str) -> Result<Option<Seized>, RequestError> {
-    let Some(lease) = Leases::new(client.clone(), namespace).read().await? else { return Ok(None) };
-    if has_holder(&lease) {
+    let lease = Leases::new(client.clone(), namespace).read().await?;
+    if lease.as_ref().is_some_and(has_holder) {
         eprintln!("the Lease has a holder: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
     }
-    Seized::take(client.clone(), namespace, SEIZED).await.map(Some)
+    match Seized::take(client.clone(), namespace, SEIZED).await {
+        Err(RequestError::Denied(_)) if lease.is_none() => Ok(None),
+        seized => seized.map(Some),
+    }
 }
 
 async fn namespace(client: &Client, arguments: &Arguments) -> String {

@@ -14,7 +14,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
-use winpool_client::causes::{failure, shortened};
+use winpool_client::causes::shortened;
 use winpool_client::error::{Failure, RequestError, Unreadable, in_time};
 use winpool_client::watches;
 use winpool_core::plan::pools::pool::has_finalizer;
@@ -118,20 +118,10 @@ impl InstallationObjects {
     }
 
     async fn removal(&self) {
-        let mut said = false;
         let watches = self.parts.iter().map(|(_, api)| watches::object(api.clone(), &self.name).boxed());
         let removed = select_all(watches).filter(|seen| {
-            future::ready(match seen {
-                Ok(object) => object.as_ref().is_some_and(|object| {
-                    object.metadata.deletion_timestamp.is_some() && has_finalizer(&object.metadata)
-                }),
-                Err(error) => {
-                    if !std::mem::replace(&mut said, true) {
-                        tracing::debug!(error = failure(error), "cannot watch the objects of the installation");
-                    }
-                    false
-                }
-            })
+            let metadata = seen.as_ref().ok().and_then(Option::as_ref).map(|object| &object.metadata);
+            future::ready(metadata.is_some_and(|seen| seen.deletion_timestamp.is_some() && has_finalizer(seen)))
         });
         pin_mut!(removed);
         if removed.next().await.is_none() {
