@@ -161,10 +161,7 @@ impl Applier {
             }
             Err(error @ RequestError::Denied(_)) => {
                 SAID.call_once(|| {
-                    tracing::warn!(
-                        error = shortened(&error),
-                        "cannot compare the policy for pods with that of this release"
-                    );
+                    tracing::warn!(error = shortened(&error), "cannot compare the policy for pods with this release");
                 });
                 Ok(Ok(()))
             }
@@ -188,8 +185,7 @@ impl Applier {
     /// Deletes a RuntimeClass, if it is still the object that was read. Returns the object if finalizers keep it.
     pub async fn delete_class(&self, class: &RuntimeClass) -> Result<Option<RuntimeClass>, RequestError> {
         let (uid, resource_version) = (class.uid(), class.resource_version());
-        let parameters =
-            DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
+        let parameters = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
         let deleted = self.send(self.classes.delete(&class.name_any(), &parameters)).await?;
         Ok(deleted.left())
     }
@@ -208,13 +204,13 @@ impl Applier {
     /// Returns the number of the first object that is refused, and the reason. If it was refused at once, none was
     /// written.
     pub async fn release(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
-        let mut requests = Vec::new();
-        for (number, (api, object)) in objects.iter().enumerate() {
-            let (name, patch) =
-                (object.name.as_deref().unwrap_or_default(), Patch::Json::<()>(finalizer_patch(object, false)));
-            let request = Request::new(api.resource_url()).patch_metadata(name, &patch_parameters(), &patch);
-            requests.push(request.map_err(|error| (number, of_write(kube::Error::BuildRequest(error))))?);
-        }
+        let requests = objects.iter().enumerate().map(|(number, (api, object))| {
+            let (name, patch) = (object.name.as_deref().unwrap_or_default(), finalizer_patch(object, false));
+            let requests = Request::new(api.resource_url());
+            let request = requests.patch_metadata(name, &patch_parameters(), &Patch::Json::<()>(patch));
+            request.map_err(|error| (number, of_write(kube::Error::BuildRequest(error))))
+        });
+        let requests = requests.collect::<Result<Vec<_>, _>>()?;
         let mut refused = 0;
         let sent = self.send(async {
             together::send(&self.client, requests).await.map_err(|(number, error)| {

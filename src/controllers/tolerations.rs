@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::causes::shortened;
 use winpool_client::error::RequestError;
-use winpool_core::budget::PATCHES;
+use winpool_core::budget::{LogLines, PATCHES};
 use winpool_core::plan::pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes};
 use winpool_core::plan::pools::pool::policy_of;
 
@@ -26,9 +26,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Runs until `stop` is cancelled and the requests in flight have ended.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
     let (mut candidates, mut changed) = (context.pods.candidates.subscribe(), context.changed.subscribe());
-    let mut under_way: FuturesUnordered<BoxFuture<'_, (String, TolerationAnswer)>> = FuturesUnordered::new();
+    let mut under_way: FuturesUnordered<BoxFuture<'_, (TolerationAnswer, TolerationRequest)>> = FuturesUnordered::new();
     let (mut next_look, mut is_changed, mut last_awaited) = (Instant::now(), true, BTreeSet::new());
-    let mut unlisted = context.unlisted.subscribe();
+    let (mut lines, mut unlisted) = (LogLines::default(), context.unlisted.subscribe());
     tokio::select! {
         () = stop.cancelled() => return,
         _ = unlisted.wait_for(Vec::is_empty) => {}
@@ -55,7 +55,8 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
             && under_way.len() < PATCHES
             && let Some(request) = context.pods.lock().next_help(Instant::now())
         {
-            under_way.push(help(&context, request).boxed());
+            let applier = &context.applier;
+            under_way.push(async move { (applier.add_tolerations(&request).await, request) }.boxed());
         }
         let due = context.pods.lock().help.due().filter(|_| leads && under_way.len() < PATCHES);
         let look = is_changed.then_some(next_look).into_iter().chain(context.pods.lock().look_due());
@@ -63,7 +64,9 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
             due.into_iter().chain(look).chain(awaited_until).fold(now_is + Duration::from_hours(1), Instant::min);
         tokio::select! {
             () = stop.cancelled() => break,
-            Some((pod, answer)) = under_way.next() => {
+            Some((answer, request)) = under_way.next() => {
+                let pod = format!("{}/{}", request.namespace, request.pod);
+                log(&pod, &request, &answer, &mut lines);
                 context.pods.lock().helped(&pod, answer, now());
             }
             _ = candidates.changed() => {}
@@ -89,14 +92,15 @@ fn windows_nodes(context: &Context) -> WindowsNodes {
     WindowsNodes::of(&facts, others, &reimaged)
 }
 
-async fn help(context: &Context, request: TolerationRequest) -> (String, TolerationAnswer) {
-    let pod = format!("{}/{}", request.namespace, request.pod);
-    let result = context.applier.add_tolerations(&request).await;
-    let taints = list(request.taints.iter().map(ToString::to_string));
-    match &result {
-        Ok(()) => tracing::info!(pod, taints, "tolerations added"),
-        Err(RequestError::Stale | RequestError::Conflict | RequestError::Gone) => {}
-        Err(error) => tracing::warn!(pod, taints, error = shortened(error), "tolerations not added"),
+fn log(pod: &str, request: &TolerationRequest, answer: &TolerationAnswer, lines: &mut LogLines) {
+    if matches!(answer, Err(RequestError::Stale | RequestError::Conflict | RequestError::Gone)) {
+        return;
     }
-    (pod, result)
+    let Some(left) = lines.left_after(&request.namespace, Instant::now()) else { return };
+    let further_lines = (left == 0).then_some("left out for up to a minute");
+    let taints = list(request.taints.iter().map(ToString::to_string));
+    match answer.as_ref().map_err(shortened) {
+        Ok(()) => tracing::info!(pod, taints, further_lines, "tolerations added"),
+        Err(error) => tracing::warn!(pod, taints, error, further_lines, "tolerations not added"),
+    }
 }

@@ -4,6 +4,7 @@
 //! those that have more than an equal part give way, and never the others.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Bytes of the text of one placement: node selector, required node affinity and tolerations. A pod with more gets no
 /// toleration, and its namespace is named.
@@ -31,10 +32,31 @@ pub const WORKLOADS: usize = 1000;
 pub const PATCHES: usize = 16;
 /// The same of one namespace, and of one whose last answer was slow.
 pub const PATCHES_OF_NAMESPACE: [usize; 2] = [4, 1];
+/// Lines of log about the pods of one namespace in a minute. The others are left out; the last one says so.
+pub const LINES: u32 = 60;
 /// Problems in the status of a pool.
 pub const PROBLEMS: usize = 10;
 /// The same about objects of one namespace, if there are others.
 pub const PROBLEMS_OF_NAMESPACE: usize = 3;
+
+/// The lines of log about each namespace in the present minute.
+#[derive(Debug, Default)]
+pub struct LogLines {
+    began: Option<Instant>,
+    written: BTreeMap<String, u32>,
+}
+
+impl LogLines {
+    /// Counts a line about this namespace. Returns how many there may be after it; `None` if it is to be left out.
+    pub fn left_after(&mut self, namespace: &str, now: Instant) -> Option<u32> {
+        if self.began.is_none_or(|began| now.duration_since(began) >= Duration::from_mins(1)) {
+            *self = Self { began: Some(now), ..Self::default() };
+        }
+        let written = self.written.entry(namespace.to_owned()).or_default();
+        *written = written.saturating_add(1);
+        LINES.checked_sub(*written)
+    }
+}
 
 /// Removes entries from a table that is larger than its limit: in each namespace the oldest ones beyond an equal part of half the
 /// limit. `share_of` returns the namespace and the age of an entry.
@@ -65,4 +87,20 @@ pub(crate) fn keep_shares<K: Clone + Ord, V, T: Ord>(
 /// The namespace of a workload, such as `shop` of `Deployment shop/web`.
 pub(crate) fn namespace(workload: &str) -> &str {
     workload.split_once(' ').and_then(|(_, name)| name.split_once('/')).map_or("", |(namespace, _)| namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_has_sixty_lines_a_minute_and_takes_none_of_another() {
+        let (mut lines, now) = (LogLines::default(), Instant::now());
+        for minute in 0..3 {
+            let now = now + Duration::from_mins(minute);
+            let written: Vec<u32> = (0..1000).filter_map(|_| lines.left_after("shop", now)).collect();
+            assert_eq!((written.len(), written.last()), (60, Some(&0)), "{minute}");
+            assert_eq!(lines.left_after("other", now), Some(59), "{minute}");
+        }
+    }
 }
