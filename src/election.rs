@@ -93,12 +93,7 @@ impl Elector {
         match released.unwrap_or(Err(timed_out(RELEASE_TIMEOUT))) {
             Ok(true) => tracing::info!("Lease released"),
             Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(
-                    error = shortened(&error),
-                    "Lease not released: if this process holds it, it expires by itself"
-                );
-            }
+            Err(error) => tracing::warn!(error = shortened(&error), "Lease not released; if it is held, it expires"),
         }
         self.candidate.history_went_back()
     }
@@ -110,7 +105,7 @@ impl Elector {
             ElectionStep::Read => self.read_lease().await,
             ElectionStep::Wait(until) => until,
             ElectionStep::Acquire | ElectionStep::Renew => match self.attempt.pause(now) {
-                Some(until) => until,
+                Some(((), until)) => *until,
                 None => self.claim().await,
             },
         }
@@ -182,7 +177,7 @@ impl Elector {
 
     fn pause(&mut self) -> Instant {
         let (now, identity) = (Instant::now(), &self.candidate.identity);
-        now + self.attempt.failed(|failures| with_jitter(PAUSES.after(failures), identity, failures), now)
+        now + self.attempt.failed((), |failures| with_jitter(PAUSES.after(failures), identity, failures), now)
     }
 
     fn failed(&mut self, error: &RequestError) -> Instant {

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::civil::Date;
 use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use winpool_core::api::{ClassState, WindowsPoolStatus, number};
 use winpool_core::plan::nodes::assessment::NodeState;
@@ -18,7 +18,7 @@ use winpool_core::windows::builds;
 
 use crate::nodes::SharedNodes;
 
-use super::reference::{self, CONDITION_STATUS};
+use super::reference::{self, CONDITION_STATUS, Description};
 
 /// The label value for nodes that report no build.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -69,56 +69,46 @@ impl Gauges {
             in_use.extend(nodes.build);
             *counts.entry((nodes.pool, build, nodes.state)).or_default() += nodes.count;
         }
-        let mut family = reference::NODES.encode(encoder)?;
-        for ((pool, build, state), count) in &counts {
-            gauge(&mut family, &[("pool", pool), ("build", build), ("state", state.as_str())], number(*count))?;
-        }
-        let mut family = reference::END_OF_SUPPORT.encode(encoder)?;
-        for product in in_use.into_iter().filter_map(builds::by_build) {
-            if let Some(time) = end_of(product.end_of_support) {
-                gauge(&mut family, &[("build", &product.build.to_string())], time)?;
-            }
-        }
-        Ok(())
+        let nodes = counts.iter().map(|((pool, build, state), count)| {
+            ([("pool", pool.as_str()), ("build", build), ("state", state.as_str())], number(*count))
+        });
+        encode(encoder, &reference::NODES, nodes)?;
+        let products = in_use.into_iter().filter_map(builds::by_build);
+        let ends = products.filter_map(|product| Some((product.build.to_string(), end_of(product.end_of_support)?)));
+        let ends: Vec<_> = ends.collect();
+        encode(encoder, &reference::END_OF_SUPPORT, ends.iter().map(|(build, end)| ([("build", build.as_str())], *end)))
     }
 
     fn encode_pools(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let pools = self.pools.lock();
-        let mut family = reference::RUNTIME_CLASSES.encode(encoder)?;
-        for (pool, seen) in pools.iter() {
-            for (state, count) in counts(seen.status.runtime_classes.iter().map(|class| class.state)) {
-                gauge(&mut family, &[("pool", pool), ("state", state.as_str())], count)?;
-            }
-        }
-        let mut family = reference::POOL_PROBLEMS.encode(encoder)?;
-        for (pool, seen) in pools.iter() {
-            for (reason, count) in counts(seen.status.problems.iter().map(|problem| &problem.reason)) {
-                gauge(&mut family, &[("pool", pool), ("reason", reason)], count)?;
-            }
-        }
-        let mut family = reference::PENDING_CHANGES.encode(encoder)?;
-        for (pool, seen) in pools.iter() {
-            let classes = seen.status.runtime_classes.iter().filter(|class| class.state == ClassState::Pending).count();
-            let nodes = self.nodes.lock().tally(pool).unfinished;
-            gauge(&mut family, &[("pool", pool)], number(nodes + classes))?;
-        }
-        let mut family = reference::POOL_CONDITION.encode(encoder)?;
-        for (pool, seen) in pools.iter() {
-            for condition in &seen.status.conditions {
-                for status in CONDITION_STATUS {
-                    let labels = [("pool", pool.as_str()), ("type", &condition.type_), ("status", status)];
-                    gauge(&mut family, &labels, i64::from(condition.status == status))?;
-                }
-            }
-        }
-        let mut family = reference::FAILING_PODS.encode(encoder)?;
-        for (pool, counts) in pools.iter().filter_map(|(pool, seen)| Some((pool, seen.failing.as_ref()?))) {
-            for cause in Cause::ALL {
-                let pods = number(counts.get(&cause).copied().unwrap_or_default());
-                gauge(&mut family, &[("pool", pool), ("cause", cause.as_str())], pods)?;
-            }
-        }
-        Ok(())
+        let pools = || pools.iter().map(|(pool, seen)| (("pool", pool.as_str()), seen, &seen.status));
+        let states = pools().flat_map(|(pool, _, status)| {
+            let states = counts(status.runtime_classes.iter().map(|class| class.state));
+            states.into_iter().map(move |(state, count)| ([pool, ("state", state.as_str())], count))
+        });
+        encode(encoder, &reference::RUNTIME_CLASSES, states)?;
+        let problems = pools().flat_map(|(pool, _, status)| {
+            let reasons = counts(status.problems.iter().map(|problem| problem.reason.as_str()));
+            reasons.into_iter().map(move |(reason, count)| ([pool, ("reason", reason)], count))
+        });
+        encode(encoder, &reference::POOL_PROBLEMS, problems)?;
+        let pending = pools().map(|(pool, _, status)| {
+            let classes = status.runtime_classes.iter().filter(|class| class.state == ClassState::Pending).count();
+            ([pool], number(self.nodes.lock().tally(pool.1).unfinished + classes))
+        });
+        encode(encoder, &reference::PENDING_CHANGES, pending)?;
+        let conditions = pools().flat_map(|(pool, _, status)| status.conditions.iter().map(move |found| (pool, found)));
+        let conditions = conditions.flat_map(|(pool, found)| {
+            let is = |status| i64::from(found.status == status);
+            CONDITION_STATUS.map(|status| ([pool, ("type", &found.type_), ("status", status)], is(status)))
+        });
+        encode(encoder, &reference::POOL_CONDITION, conditions)?;
+        let failing = pools().filter_map(|(pool, seen, _)| Some((pool, seen.failing.as_ref()?)));
+        let failing = failing.flat_map(|(pool, counts)| {
+            let of = |cause| number(counts.get(cause).copied().unwrap_or_default());
+            Cause::ALL.iter().map(move |cause| ([pool, ("cause", cause.as_str())], of(cause)))
+        });
+        encode(encoder, &reference::FAILING_PODS, failing)
     }
 }
 
@@ -140,8 +130,14 @@ fn counts<T: Ord>(values: impl Iterator<Item = T>) -> BTreeMap<T, i64> {
     })
 }
 
-fn gauge(family: &mut MetricEncoder, labels: &[(&str, &str)], value: i64) -> fmt::Result {
-    ConstGauge::new(value).encode(family.encode_family(&labels)?)
+/// Encodes the samples of a metric, each with its labels.
+fn encode<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder,
+    description: &Description,
+    mut samples: impl Iterator<Item = ([(&'static str, &'a str); N], i64)>,
+) -> fmt::Result {
+    let mut family = description.encode(encoder)?;
+    samples.try_for_each(|(labels, value)| ConstGauge::new(value).encode(family.encode_family(&labels)?))
 }
 
 /// The first second after this day.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use kube::core::Status;
 use kube::runtime::watcher;
+use winpool_core::words::plain;
 
 /// The error and its causes, each said once. Only the innermost cause says why a server cannot be reached.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
@@ -63,16 +64,12 @@ fn said(status: &Status) -> String {
     }
 }
 
-/// The longest text from others in one field of a log line, in characters.
+/// Bytes of the longest text from others in one field of a log line.
 const SHORT: usize = 1024;
 
 /// Text from others for a log line, cut if it is too long.
 pub fn shortened(text: &impl fmt::Display) -> String {
-    let text = text.to_string();
-    match text.char_indices().nth(SHORT) {
-        None => text,
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
+    plain(&text.to_string(), SHORT)
 }
 
 /// An error with its causes, for a log line.
@@ -144,7 +141,7 @@ mod tests {
     fn text_is_cut_between_characters() {
         assert_eq!(shortened(&"short"), "short");
         let long = shortened(&"ü".repeat(5000));
-        assert_eq!(long.chars().count(), SHORT + 1);
+        assert_eq!(long.len(), SHORT + "…".len());
         assert!(long.ends_with("ü…"));
     }
 }

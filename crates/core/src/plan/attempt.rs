@@ -28,25 +28,33 @@ impl Pauses {
     }
 }
 
-/// The failures in a row of one request, and the time of the next attempt.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Attempt {
+/// One write that is sent until it is accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt<R = ()> {
+    /// Its failures in a row.
     pub failures: u32,
-    until: Option<Instant>,
+    /// The reason and the end of the last pause, also of one that is over.
+    pub last: Option<(R, Instant)>,
 }
 
-impl Attempt {
+impl<R> Default for Attempt<R> {
+    fn default() -> Self {
+        Self { failures: 0, last: None }
+    }
+}
+
+impl<R> Attempt<R> {
     /// Records a failure. Returns the pause before the next attempt.
-    pub fn failed(&mut self, pause: impl FnOnce(u32) -> Duration, now: Instant) -> Duration {
+    pub fn failed(&mut self, reason: R, pause: impl FnOnce(u32) -> Duration, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let pause = pause(self.failures);
-        self.until = Some(now + pause);
+        self.last = Some((reason, now + pause));
         pause
     }
 
-    /// The end of the pause, unless it is over.
-    pub fn pause(&self, now: Instant) -> Option<Instant> {
-        self.until.filter(|until| now < *until)
+    /// The reason and the end of the pause, unless it is over.
+    pub fn pause(&self, now: Instant) -> Option<&(R, Instant)> {
+        self.last.as_ref().filter(|(_, until)| now < *until)
     }
 }
 

@@ -51,8 +51,8 @@ impl OtherNodes {
         self.0.get(name).is_some_and(|labels| labels.get(names::OS).is_some())
     }
 
-    /// True if a node says that it belongs to this group.
-    pub(crate) fn has_group(&self, key: &str, value: &str) -> bool {
-        self.0.values().any(|labels| labels.get(key) == Some(value))
+    /// The first node that says that it belongs to this group.
+    pub(crate) fn first_of(&self, key: &str, value: &str) -> Option<&Arc<str>> {
+        self.0.iter().find(|(_, labels)| labels.get(key) == Some(value)).map(|(name, _)| name)
     }
 }

@@ -270,34 +270,19 @@ pub(crate) struct Entry {
 /// The reasons for which a node waits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WaitReasons {
-    /// The last refusals: of plans, and of parts of plans.
-    refusals: VecDeque<RefusedPlan>,
-    pub(crate) other_writer: Option<OtherWriter>,
+    /// The plans, and parts of plans, that were refused last, each with the message of the API server or of the policy, without the name
+    /// of the node. One is kept while the node seems to need another plan: the watch may be behind, and show the node as it was before
+    /// the other part was accepted.
+    refusals: VecDeque<(NodePlan, Attempt<Arc<str>>)>,
+    /// The name of the writer that reverts changes of the node.
+    contested: Attempt<Arc<str>>,
     failure: Attempt,
     /// Patches whose tests failed although the watch shows no change of the node.
     stale: Attempt,
 }
 
-/// A plan, or a part of one, that the API server refused. It is kept while the node seems to need another plan: the watch may
-/// be behind, and show the node as it was before the other part was accepted.
-#[derive(Clone, Debug, PartialEq)]
-struct RefusedPlan {
-    plan: NodePlan,
-    /// The message of the API server or of the policy that refused, without the name of the node.
-    message: Arc<str>,
-    /// The time of the next attempt.
-    until: Instant,
-}
-
 /// The number of refusals that are kept of one node: of a plan and of both of its parts.
 const REFUSALS: usize = 3;
-
-/// The writer that reverts changes of the node, and the end of the back-off.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct OtherWriter {
-    pub(crate) name: Arc<str>,
-    pub(crate) until: Instant,
-}
 
 /// The number of patches in a row after which a node that refuses them is blocked: a value that is too large to be cached is not
 /// in their tests, so that these fail for ever.
@@ -334,7 +319,7 @@ impl Entry {
         if !node.was_reimaged() {
             if !assessment.plan.is_empty() {
                 let reverted = || self.pause(policy, assessment.pool.as_deref(), now).and(self.other_writer());
-                let contested = || Some(NodeProblem::Contested(Arc::clone(&reverted()?.name)));
+                let contested = || Some(NodeProblem::Contested(Arc::clone(&reverted()?.0)));
                 let refused = self.refusal_message(&assessment.plan).map(NodeProblem::Denied);
                 assessment.hindrance = refused.or_else(contested);
             }
@@ -369,8 +354,8 @@ impl Entry {
     pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
         let reasons = self.wait_reasons.as_ref();
         let failed = reasons.into_iter().flat_map(|reasons| [&reasons.failure, &reasons.stale]);
-        if let Some(until) = failed.filter_map(|attempt| attempt.pause(now)).max() {
-            return Need::Nothing(Some(until));
+        if let Some(((), until)) = failed.filter_map(|attempt| attempt.pause(now)).max() {
+            return Need::Nothing(Some(*until));
         }
         let assessment = assess(&self.object.node, policy, self.consent(now));
         if self.is_behind && !assessment.plan.is_empty() {
@@ -381,23 +366,23 @@ impl Entry {
         }
         let Assessment { pool, plan, .. } = assessment;
         let Some(part) = plan.attempts().find(|part| !self.is_refused(part, now)) else {
-            return Need::Nothing(plan.attempts().filter_map(|part| Some(self.refusal(&part)?.until)).min());
+            return Need::Nothing(plan.attempts().filter_map(|part| Some(self.refusal(&part)?.last.as_ref()?.1)).min());
         };
         match (self.pause(policy, pool.as_deref(), now), self.other_writer()) {
             (None, _) => Need::Patch { pool, is_whole: part == plan, plan: part.into() },
-            (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
+            (Some(_), Some((_, until))) if now < *until => Need::Nothing(Some(*until)),
             (Some(pause), _) => Need::BackOff(now + pause),
         }
     }
 
     /// The last refusal of these changes.
-    fn refusal(&self, plan: &NodePlan) -> Option<&RefusedPlan> {
-        self.wait_reasons.as_ref()?.refusals.iter().rfind(|refusal| refusal.plan == *plan)
+    fn refusal(&self, plan: &NodePlan) -> Option<&Attempt<Arc<str>>> {
+        self.wait_reasons.as_ref()?.refusals.iter().rfind(|(refused, _)| refused == plan).map(|(_, attempt)| attempt)
     }
 
     /// True if these changes are not sent now, because they were refused.
     fn is_refused(&self, plan: &NodePlan, now: Instant) -> bool {
-        self.refusal(plan).is_some_and(|refusal| now < refusal.until)
+        self.refusal(plan).is_some_and(|refusal| refusal.pause(now).is_some())
     }
 
     /// True if the tests of its patches fail again and again.
@@ -408,12 +393,13 @@ impl Entry {
     /// The message if the API server refuses this plan, and each part of it.
     pub(crate) fn refusal_message(&self, plan: &NodePlan) -> Option<Arc<str>> {
         let refusals: Option<Vec<_>> = plan.attempts().map(|part| self.refusal(&part)).collect();
-        let message = refusals.and_then(|all| Some(Arc::clone(&all.last()?.message)));
+        let message = refusals.and_then(|all| Some(Arc::clone(&all.last()?.last.as_ref()?.0)));
         message.or_else(|| self.is_stale().then(|| TESTS_FAIL.into()))
     }
 
-    pub(crate) fn other_writer(&self) -> Option<&OtherWriter> {
-        self.wait_reasons.as_ref()?.other_writer.as_ref()
+    /// The writer that reverts changes of the node, and the end of the last pause because of it.
+    pub(crate) fn other_writer(&self) -> Option<&(Arc<str>, Instant)> {
+        self.wait_reasons.as_ref()?.contested.last.as_ref()
     }
 
     /// The time for which the node is not changed for its pool because another writer keeps reverting that.
@@ -426,7 +412,7 @@ impl Entry {
         let reasons = self.wait_reasons.get_or_insert_default();
         let attempt = if is_stale { &mut reasons.stale } else { &mut reasons.failure };
         let name = &self.object.name;
-        let pause = attempt.failed(|failures| with_jitter(FAILED.after(failures), name, failures), now);
+        let pause = attempt.failed((), |failures| with_jitter(FAILED.after(failures), name, failures), now);
         (attempt.failures, pause)
     }
 
@@ -613,7 +599,7 @@ impl NodeTable {
         let pause = refusal_pause(&message, self.patience);
         let has_parts = plan.attempts().nth(1).is_some();
         let refusals = &mut entry.wait_reasons.get_or_insert_default().refusals;
-        refusals.push_back(RefusedPlan { plan, message: shared, until: now + pause });
+        refusals.push_back((plan, Attempt { failures: 1, last: Some((shared, now + pause)) }));
         refusals.drain(..refusals.len().saturating_sub(REFUSALS));
         if !has_parts {
             self.notes.push((Arc::clone(&entry.object), NodeNote::Refused { message, pause }));
@@ -626,11 +612,11 @@ impl NodeTable {
     fn back_off(&mut self, name: &str, until: Instant, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         let writer = entry.object.describe_other_writer();
-        if entry.other_writer().is_none_or(|known| *known.name != *writer) {
+        if entry.other_writer().is_none_or(|(known, _)| **known != *writer) {
             let pause = until.saturating_duration_since(now);
             self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));
         }
-        entry.wait_reasons.get_or_insert_default().other_writer = Some(OtherWriter { name: writer.into(), until });
+        entry.wait_reasons.get_or_insert_default().contested.last = Some((writer.into(), until));
         self.count(name, now);
         NodeStep::Wait(Some(until))
     }

@@ -1,5 +1,6 @@
 //! The table itself: the pods, and what is counted of them.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -405,13 +406,20 @@ impl PodTable {
         for pool in self.windows.pools().filter(|_| !unknown.is_empty()) {
             help.entry(pool.name.clone()).or_default().unknown.clone_from(&unknown);
         }
+        let others = self.windows.others.clone();
         for fact in suspects() {
             let since = fact.trouble().unschedulable_since.filter(|_| fact.may_be_helped());
-            let is_mixed = || fact.placement.names_only(|key, value| self.windows.others.has_group(key, value));
-            let is_due = |since| now.instant.duration_since(since) >= self.pauses.unclear || is_mixed();
+            let odd = Cell::new(None);
+            let is_mixed = || {
+                fact.placement.names_only(|key, value| {
+                    odd.set(others.first_of(key, value).or(odd.get()));
+                    odd.get().is_some()
+                })
+            };
+            let is_due = |since| is_mixed() || now.instant.duration_since(since) >= self.pauses.unclear;
             if since.is_some_and(is_due) {
                 for pool in self.windows.pools_closed_to(fact) {
-                    help.entry(pool).or_default().unclear.insert(Arc::clone(&fact.workload));
+                    help.entry(pool).or_default().unclear.insert(Arc::clone(&fact.workload), odd.get().cloned());
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::api::{ObjectReference, Problem, Taint};
 use crate::budget::{FOUND, PATCHES_OF_NAMESPACE, WORKLOADS, keep_shares, namespace};
 use crate::node::NodeObject;
 use crate::plan::SHOWN;
-use crate::plan::attempt::{FAILED, Pauses, RequestError};
+use crate::plan::attempt::{Attempt, FAILED, Pauses, RequestError};
 use crate::plan::nodes::others::{NAME, OtherNodes, names_nodes};
 use crate::plan::nodes::table::NodeTable;
 use crate::plan::patch::{REVERTED, toleration_patch};
@@ -177,7 +177,7 @@ impl WindowsNodes {
             NAME => self.has(value),
             key => {
                 let is_in = |(object, _): &(Arc<NodeObject>, _)| object.node.labels.get(key) == Some(value);
-                self.nodes.iter().any(is_in) && !self.others.has_group(key, value)
+                self.nodes.iter().any(is_in) && self.others.first_of(key, value).is_none()
             }
         }
     }
@@ -294,8 +294,7 @@ struct LackingPod {
     is_new: bool,
     /// The time until which the watch has to show a patch that was accepted.
     accepted: Option<Instant>,
-    /// The number of patches in a row that failed.
-    failures: u32,
+    attempt: Attempt,
 }
 
 /// Pods in their order, each namespace in turn.
@@ -336,8 +335,6 @@ struct WorkloadRefusal {
     message: String,
     /// True if no request for any pod has been answered for a minute.
     is_general: bool,
-    failures: u32,
-    until: Instant,
 }
 
 /// The pods of one pool that got tolerations, and those that may not get them.
@@ -347,8 +344,9 @@ pub struct PoolHelp {
     pub helped: BTreeMap<Arc<str>, Timestamp>,
     /// The workloads whose pods may not be changed, each with the reason of the problem and why.
     pub refused: BTreeMap<Arc<str>, (&'static str, String)>,
-    /// The workloads whose pods have waited for long, do not say their system, and fit a node but for its taint.
-    pub unclear: BTreeSet<Arc<str>>,
+    /// The workloads whose pods have waited for long, do not say their system, and fit a node but for its taint. With the name of a node
+    /// of another system, if it is in the group of nodes that the pods select.
+    pub unclear: BTreeMap<Arc<str>, Option<Arc<str>>>,
     /// The namespaces with pods whose placement is not stored.
     pub unknown: BTreeSet<String>,
 }
@@ -356,10 +354,13 @@ pub struct PoolHelp {
 impl PoolHelp {
     /// A problem for each workload whose pods may not be changed, and for each whose pods do not say their system.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
-        let unclear = self.unclear.iter().map(|workload| {
-            let message = "pods of this workload find no node. They do not say their operating system, and \
-                           fit a node of this pool but for its taint; if they are for Windows, add nodeSelector: \
-                           {kubernetes.io/os: windows} to the pod template";
+        let unclear = self.unclear.iter().map(|(workload, odd)| {
+            let odd = odd.as_ref().map(|odd| format!(" (node {odd} of the group that they select has another system)"));
+            let message = format!(
+                "pods of this workload find no node. They do not say their operating system, and fit a node of this pool but for its \
+                 taint{}; if they are for Windows, add nodeSelector: {{kubernetes.io/os: windows}} to the pod template",
+                odd.unwrap_or_default()
+            );
             Problem::new(reason::SYSTEM_NOT_STATED, ObjectReference::named(workload), message)
         });
         let refused = self.refused.iter().map(|(workload, (reason, why))| {
@@ -392,7 +393,7 @@ pub struct HelpQueue {
     /// The nodes that wait for pods, each with the end of that.
     awaited: BTreeMap<Arc<str>, Instant>,
     later: BTreeSet<(Instant, Arc<str>)>,
-    refusals: BTreeMap<Arc<str>, WorkloadRefusal>,
+    refusals: BTreeMap<Arc<str>, Attempt<WorkloadRefusal>>,
     helped: BTreeMap<(String, Arc<str>), Timestamp>,
     /// The time since which all requests fail, if the last one did.
     failing_since: Option<Instant>,
@@ -469,8 +470,7 @@ impl HelpQueue {
             if self.in_flight.contains_key(&name) {
                 continue;
             }
-            let refused_until = self.refusals.get(&fact.workload).map(|refusal| refusal.until);
-            if let Some(until) = refused_until.filter(|until| now < *until) {
+            if let Some(&(_, until)) = self.refusals.get(&fact.workload).and_then(|refusal| refusal.pause(now)) {
                 // It would be refused too, so its node need not wait.
                 lacking.is_awaited = false;
                 self.later.insert((until, name));
@@ -508,7 +508,7 @@ impl HelpQueue {
         let since = if is_down { Some(*self.failing_since.get_or_insert(now)) } else { self.failing_since.take() };
         let down = since.map_or(Duration::ZERO, |since| now.duration_since(since));
         if !is_down && down >= OUTAGE {
-            self.refusals.retain(|_, refusal| !refusal.is_general);
+            self.refusals.retain(|_, attempt| !attempt.last.as_ref().is_some_and(|(refusal, _)| refusal.is_general));
             for (_, name) in std::mem::take(&mut self.later) {
                 self.queue(&name);
             }
@@ -516,7 +516,9 @@ impl HelpQueue {
         // Otherwise the watch has shown the pod before.
         let Some(lacking) = self.lacking.get_mut(&name) else { return };
         lacking.is_awaited &= is_down || is_late;
-        lacking.failures = if is_down || is_late { lacking.failures + 1 } else { 0 };
+        if !(is_down || is_late) {
+            lacking.attempt = Attempt::default();
+        }
         let message = match answer {
             Ok(()) => {
                 lacking.accepted = Some(now + SHOWN);
@@ -526,12 +528,17 @@ impl HelpQueue {
             Err(RequestError::Denied(message)) if !message.contains(IS_ENDING) => message,
             // The pod is being deleted, and the watch has yet to show that. The other pods of its workload need not wait.
             Err(RequestError::Denied(_) | RequestError::Gone) => return,
-            Err(_) if lacking.failures < ATTEMPTS => {
-                self.later.insert((now + FAILED.after(lacking.failures), name));
-                return;
+            Err(error) => {
+                let pause = lacking.attempt.failed((), |failures| FAILED.after(failures), now);
+                if lacking.attempt.failures < ATTEMPTS {
+                    self.later.insert((now + pause, name));
+                    return;
+                }
+                match error {
+                    RequestError::Failed { message, .. } => message,
+                    _ => "the test of the patch fails although the pod is as it was seen".to_owned(),
+                }
             }
-            Err(RequestError::Failed { message, .. }) => message,
-            Err(_) => "the test of the patch fails although the pod is as it was seen".to_owned(),
         };
         let is_general = is_down && down >= REFUSED.first;
         self.refuse(name, workload, asked, &message, is_general, now);
@@ -562,20 +569,22 @@ impl HelpQueue {
         // The API server names the pod. Pods that are refused for the same reason are one problem.
         let (_, pod) = parts(&name);
         let message = plain(&message.replace(&format!("\"{pod}\" "), ""), MESSAGE);
-        let failures = self.refusals.get(&workload).map_or(1, |known| {
-            // Several pods of the workload may have been asked about at the same time.
-            if now < known.until || is_general { known.failures } else { known.failures + 1 }
-        });
-        let until = now + REFUSED.after(failures);
+        let known = self.refusals.entry(workload).or_default();
+        // Several pods of the workload may have been asked about at the same time.
+        if known.failures == 0 || known.pause(now).is_none() && !is_general {
+            known.failures += 1;
+        }
+        let until = now + REFUSED.after(known.failures);
+        known.last = Some((WorkloadRefusal { pools: asked.into_values().collect(), message, is_general }, until));
         self.later.insert((until, name));
-        let pools = asked.into_values().collect();
-        self.refusals.insert(workload, WorkloadRefusal { pools, message, is_general, failures, until });
         self.has_news = true;
         self.forget_oldest();
     }
 
     fn forget_oldest(&mut self) {
-        keep_shares(&mut self.refusals, WORKLOADS, |workload, refusal| (namespace(workload), refusal.until));
+        keep_shares(&mut self.refusals, WORKLOADS, |workload, refusal| {
+            (namespace(workload), refusal.last.as_ref().map(|(_, until)| *until))
+        });
         keep_shares(&mut self.helped, WORKLOADS, |(_, workload), last| (namespace(workload), *last));
     }
 
@@ -598,9 +607,11 @@ impl HelpQueue {
             pools.entry(pool.clone()).or_default().helped.insert(Arc::clone(workload), *last);
         }
         // One namespace may have pods of which each is too large for etcd.
-        let general = self.refusals.iter().filter(|(_, refusal)| refusal.is_general);
+        let refusals =
+            || self.refusals.iter().filter_map(|(workload, attempt)| Some((workload, &attempt.last.as_ref()?.0)));
+        let general = refusals().filter(|(_, refusal)| refusal.is_general);
         let is_general = general.map(|(workload, _)| namespace(workload)).collect::<BTreeSet<_>>().len() > 1;
-        for (workload, refusal) in &self.refusals {
+        for (workload, refusal) in refusals() {
             let is_general = is_general && refusal.is_general;
             let reason = if is_general { reason::TOLERATIONS_FAIL } else { reason::TOLERATION_REFUSED };
             for pool in &refusal.pools {

@@ -14,7 +14,7 @@ use super::{ATTEMPTS, Behind, CACHE_BEHIND, Memory, Round, write_failed};
 use crate::api::names::{self, reason};
 use crate::api::{ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint, number};
 use crate::plan::SHOWN;
-use crate::plan::attempt::{RequestError, WriteConflict};
+use crate::plan::attempt::{Attempt, RequestError, WriteConflict};
 use crate::plan::classes::runtime_class::{
     COPY, ClassAction, ClassRetirement, ClassUsers, DesiredClass, KEPT_TAINT, PlannedClass, describe, describe_users,
     is_made_by_winpool, lacks_tolerations, owner, release_class, retire_class, selected_build,
@@ -111,10 +111,8 @@ impl Memory {
             return self.postpone(round, Some(planned), contested(name, current), pause);
         }
         // A node with the build of the class has come.
-        memory.postponed.take_if(|postponed| {
-            !leaves_pods
-                && matches!(action, ClassAction::Change { .. })
-                && postponed.problem.reason == reason::CLASS_IN_USE
+        memory.attempt.last.take_if(|((_, problem), _)| {
+            !leaves_pods && matches!(action, ClassAction::Change { .. }) && problem.reason == reason::CLASS_IN_USE
         });
         if memory.wait_reason(Some(planned), now).is_some() && !memory.is_contested(now) {
             return None;
@@ -199,8 +197,8 @@ impl Memory {
     /// True if an unwanted class still has to be deleted or released. One that is being deleted waits for others.
     pub(super) fn waits_for_class(&self, round: &Round<'_>, class: &RuntimeClass) -> bool {
         let Some(memory) = self.pools.get(round.name()) else { return false };
-        let known = memory.classes.get(&class.name_any()).and_then(|class| class.postponed.as_ref());
-        let is_denied = known.is_some_and(|postponed| postponed.problem.reason == reason::ADMISSION_DENIED);
+        let known = memory.classes.get(&class.name_any()).and_then(|class| class.attempt.last.as_ref());
+        let is_denied = known.is_some_and(|((_, problem), _)| problem.reason == reason::ADMISSION_DENIED);
         !(is_being_deleted(class) || is_denied && self.is_uninstalled)
     }
 
@@ -212,7 +210,7 @@ impl Memory {
                 ClassRequest::Delete(_),
                 answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(RequestError::Gone)),
             ) => {
-                memory.failures = 0;
+                memory.attempt.failures = 0;
                 memory.await_cache(step, true, now + SHOWN);
                 // The finalizers of others can keep it.
                 if !matches!(answer, Answer::Class(Some(_))) {
@@ -221,11 +219,12 @@ impl Memory {
             }
             (_, Answer::Class(class)) => self.class_written(pool, step, class.as_ref(), now),
             (_, Answer::Refused(refusal)) => {
-                memory.failures += 1;
-                if refusal.is_late() && memory.failures <= ATTEMPTS {
+                memory.attempt.failures += 1;
+                let failures = memory.attempt.failures;
+                if refusal.is_late() && failures <= ATTEMPTS {
                     return memory.await_cache(step, false, now + CACHE_BEHIND);
                 }
-                let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
+                let (wait, object) = (refusal.pause(failures, patience), ObjectReference::runtime_class(name));
                 let planned = step.planned.as_ref();
                 let (problem, note) = match &refusal {
                     RequestError::Denied(message) => {
@@ -251,7 +250,7 @@ impl Memory {
         let known = memory.class(name);
         known.written(step, class, now);
         known.await_cache(step, true, now + SHOWN);
-        (known.failures, known.postponed) = (0, None);
+        known.attempt = Attempt::default();
         let Some(PlannedClass { action, .. }) = &step.planned else {
             let released = step.released.iter().map(|why| Note::ClassReleased(name.clone(), why.clone()));
             return released.for_each(|note| self.note(pool, note));
@@ -314,9 +313,8 @@ pub struct ClassMemory {
     left: Option<String>,
     /// The time since which a contested class has needed no write.
     right_since: Option<Instant>,
-    /// The number of writes in a row that failed.
-    failures: u32,
-    postponed: Option<Postponed>,
+    /// The last write that was refused or has to wait, unless the target changes.
+    attempt: Attempt<(WriteTarget, Problem)>,
     /// The time until which some API servers may not know its new tolerations, and the class before that change.
     widened: Option<(Instant, Option<Arc<RuntimeClass>>)>,
 }
@@ -328,18 +326,8 @@ fn target(planned: Option<&PlannedClass>) -> WriteTarget {
     planned.map(|planned| (planned.desired.clone(), discriminant(&planned.action)))
 }
 
-/// A write that was refused or has to wait. It is not sent before `until`, unless the target changes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Postponed {
-    target: WriteTarget,
-    problem: Problem,
-    until: Instant,
-}
-
-impl Postponed {
-    fn is_contested(&self) -> bool {
-        self.problem.reason == reason::CONTESTED
-    }
+fn is_contested((_, problem): &(WriteTarget, Problem)) -> bool {
+    problem.reason == reason::CONTESTED
 }
 
 impl ClassRequest {
@@ -353,7 +341,7 @@ impl ClassMemory {
     /// The times at which the class is due again.
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
-        let postponed = self.postponed.as_ref().map(|postponed| postponed.until);
+        let postponed = self.attempt.last.as_ref().map(|(_, until)| *until);
         postponed.into_iter().chain(widened).chain(self.behind.as_ref().map(|(behind, _)| behind.until))
     }
 
@@ -363,29 +351,29 @@ impl ClassMemory {
     }
 
     fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {
-        self.postponed = Some(Postponed { target: target(planned), problem, until });
+        self.attempt.last = Some(((target(planned), problem), until));
     }
 
     /// The reason why this class has to wait.
     fn wait_reason(&self, planned: Option<&PlannedClass>, now: Instant) -> Option<&Problem> {
-        let postponed = self.postponed.as_ref().filter(|postponed| now < postponed.until)?;
-        (postponed.is_contested() || postponed.target == target(planned)).then_some(&postponed.problem)
+        let (postponed, _) = self.attempt.pause(now)?;
+        (is_contested(postponed) || postponed.0 == target(planned)).then_some(&postponed.1)
     }
 
     /// True if another writer keeps changing the class, even if it is up to date at the moment.
     fn is_contested(&self, now: Instant) -> bool {
-        self.postponed.as_ref().is_some_and(|postponed| postponed.is_contested() && now < postponed.until)
+        self.attempt.pause(now).is_some_and(|(postponed, _)| is_contested(postponed))
     }
 
     /// Records that the class needs no write. It stays contested for a while: if another writer alternates between values,
     /// each of them would be a write of the status otherwise.
     fn is_up_to_date(&mut self, now: Instant) {
-        self.failures = 0;
-        self.postponed.take_if(|postponed| !postponed.is_contested());
-        let Some(postponed) = &mut self.postponed else { return };
-        postponed.until = *self.right_since.get_or_insert(now) + SETTLED;
-        if postponed.until <= now {
-            (self.postponed, self.right_since) = (None, None);
+        self.attempt.failures = 0;
+        self.attempt.last.take_if(|(postponed, _)| !is_contested(postponed));
+        let Some((_, until)) = &mut self.attempt.last else { return };
+        *until = *self.right_since.get_or_insert(now) + SETTLED;
+        if *until <= now {
+            (self.attempt.last, self.right_since) = (None, None);
         }
     }
 
@@ -411,7 +399,7 @@ impl ClassMemory {
     /// Writes at once again, because the pool has changed.
     pub fn end_back_off(&mut self) {
         self.conflict = WriteConflict::default();
-        self.postponed.take_if(|postponed| postponed.is_contested());
+        self.attempt.last.take_if(|(postponed, _)| is_contested(postponed));
     }
 
     /// Records that the class got tolerations that `before` lacks. Some API servers may not know them for this time.
@@ -533,8 +521,8 @@ fn ours(plan: &ClassesPlan) -> impl Iterator<Item = &PlannedClass> {
 
 /// A missing class, for which the nodes of its build wait, unless the API server refuses it.
 fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> Option<LaggingClass> {
-    let postponed = known.and_then(|known| known.postponed.as_ref());
-    let is_denied = postponed.is_some_and(|postponed| postponed.problem.reason != reason::WRITE_FAILED);
+    let postponed = known.and_then(|known| known.attempt.last.as_ref());
+    let is_denied = postponed.is_some_and(|((_, problem), _)| problem.reason != reason::WRITE_FAILED);
     let build = desired.hosts.build().filter(|_| desired.isolation == Isolation::Process && !is_denied)?;
     let mut selector = desired.node_selector.clone();
     selector.remove(&capability_labels::key(build));

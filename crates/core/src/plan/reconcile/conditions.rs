@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -306,19 +305,16 @@ fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     if nodes.selected == 0 {
         return no_nodes(pool, observation);
     }
-    let mut message = format!("{} of {} converged", nodes.converged, count_of(nodes.selected, "node"));
-    // Writing to a String never fails.
-    if nodes.blocked > 0 {
-        let _ = write!(message, "; winpool cannot change {}, see problems", count_of(nodes.blocked, "node"));
-    }
-    if nodes.ignored > 0 {
-        let _ = write!(message, "; winpool ignores {}", count_of(nodes.ignored, "node"));
-    }
-    let failing: usize = observation.health.counts(&pool.spec.name).unwrap_or_default().values().sum();
-    if failing > 0 {
-        let _ = write!(message, "; {} cannot run because of Windows, see WorkloadsHealthy", count_of(failing, "pod"));
-    }
-    Verdict::yes(reason::DONE, message)
+    let failing = observation.health.counts(&pool.spec.name).unwrap_or_default().into_values().sum();
+    let parts = [
+        (nodes.blocked, "; winpool cannot change ", "node", ", see problems"),
+        (nodes.ignored, "; winpool ignores ", "node", ""),
+        (number(failing), "; ", "pod", " cannot run because of Windows, see WorkloadsHealthy"),
+    ];
+    let parts = parts.into_iter().filter(|(number, ..)| *number > 0);
+    let parts: Vec<_> = parts.map(|(number, a, noun, b)| format!("{a}{}{b}", count_of(number, noun))).collect();
+    let (done, all, parts) = (nodes.converged, count_of(nodes.selected, "node"), parts.concat());
+    Verdict::yes(reason::DONE, format!("{done} of {all} converged{parts}"))
 }
 
 fn changes(nodes: i64, classes: usize) -> String {
@@ -438,16 +434,13 @@ fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
         let message = format!("winpool has yet to write {}", count_of(pending, "RuntimeClass"));
         return Verdict::no(reason::IN_PROGRESS, message);
     }
-    let mut message = format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass"));
-    if !observation.labelled.is_empty() {
-        let _ = write!(
-            message,
-            "; by capability label: {}. A new node serves them after winpool has labelled it, and an autoscaler needs the \
-             labels in the template of an empty node group",
-            observation.labelled.join(", ")
-        );
+    let message = format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass"));
+    if observation.labelled.is_empty() {
+        return Verdict::yes(reason::DONE, message);
     }
-    Verdict::yes(reason::DONE, message)
+    let note = "A new node serves them after winpool has labelled it, and an autoscaler needs the labels in the template of an empty node \
+                group";
+    Verdict::yes(reason::DONE, format!("{message}; by capability label: {}. {note}", joined(&observation.labelled)))
 }
 
 /// The verdict if winpool cannot write classes of the pool, or cannot create them.

@@ -46,7 +46,7 @@ impl Memory {
             );
             return self.suspend(guarded, reason::DELETING, &message, now);
         }
-        if let Some((until, _)) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
+        if let Some((_, until)) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
             return Step::Wait(Some(until));
         }
         if round.pool.spec.needs_cleanup()
@@ -122,7 +122,7 @@ impl Memory {
         let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
-        if let Some((_, refusal)) = memory.retry(RequestKind::Nodes, round.now.instant).filter(|_| !overdue) {
+        if let Some((refusal, _)) = memory.retry(RequestKind::Nodes, round.now.instant).filter(|_| !overdue) {
             return Err(format!("the nodes cannot be listed: {}", refusal.message()));
         }
         // The pool is the record of what winpool added to its nodes, so anything left after it is released stays for ever.
@@ -169,7 +169,9 @@ impl Memory {
             let is_behind =
                 known.is_some_and(|known| known.behind.as_ref().is_some_and(|behind| behind.version == version));
             let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
-            let is_denied = retry.is_some_and(|(_, refusal)| matches!(refusal, RequestError::Denied(_)));
+            let is_denied = retry
+                .and_then(|retry| retry.last.as_ref())
+                .is_some_and(|(refusal, _)| matches!(refusal, RequestError::Denied(_)));
             let is_released = is_denied || !pool.has_finalizer() && !is_behind;
             let is_clean = known.is_some_and(|known| known.deletion.is_done);
             is_clean && is_released && nodes.tally(&name).counts().pending == 0

@@ -162,7 +162,7 @@ struct PoolMemory {
     /// The uids of classes that winpool created, as status has them or will have them.
     created: BTreeSet<String>,
     /// The requests that failed last.
-    retries: BTreeMap<RequestKind, (Attempt, RequestError)>,
+    retries: BTreeMap<RequestKind, Attempt<RequestError>>,
     /// The last computed status.
     reported: Option<WindowsPoolStatus>,
     /// The last written status, and the version of the pool with it. A watch from before an update of the
@@ -388,7 +388,7 @@ impl Memory {
         let (name, needs_cleanup) = (round.name(), round.pool.spec.needs_cleanup());
         let retry = self.of(name).retry(RequestKind::Finalizer, now.instant);
         if needs_cleanup && !guarded.has_finalizer() {
-            let Some((until, refusal)) = retry else {
+            let Some((refusal, until)) = retry else {
                 return Some(self.set_finalizer(guarded, true));
             };
             let is_denied = matches!(refusal, RequestError::Denied(_));
@@ -462,7 +462,7 @@ impl Memory {
     /// The time at which the pool is due again, if nothing happens before.
     fn wake(&self, pool: &str, status: Option<Instant>, now: Instant) -> Option<Instant> {
         let Some(memory) = self.pools.get(pool) else { return status };
-        let retries = memory.retries.values().filter_map(|(attempt, _)| attempt.pause(now));
+        let retries = memory.retries.values().filter_map(|attempt| Some(attempt.pause(now)?.1));
         let classes = memory.classes.values().flat_map(ClassMemory::dues);
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
         let dues = retries.chain(former).chain(classes).chain(status).chain([now + POLL_INTERVAL]);
@@ -494,7 +494,7 @@ impl PoolMemory {
             return None;
         }
         let retry = self.retry(RequestKind::Read, now);
-        Some(retry.map_or(Step::ReadPool { uid, version }, |(until, _)| Step::Wait(Some(until))))
+        Some(retry.map_or(Step::ReadPool { uid, version }, |(_, until)| Step::Wait(Some(until))))
     }
 
     fn class(&mut self, name: &str) -> &mut ClassMemory {
@@ -503,17 +503,15 @@ impl PoolMemory {
 
     /// Records a request that was not accepted.
     fn failed(&mut self, request: RequestKind, refusal: &RequestError, patience: Duration, now: Instant) {
-        let (attempt, last) = self.retries.entry(request).or_insert_with(|| (Attempt::default(), refusal.clone()));
         // At first the cache is behind, and the pool's own event follows.
         let late = if request.writes() && refusal.is_late() { ATTEMPTS } else { 0 };
-        attempt.failed(|failures| refusal.pause(failures.saturating_sub(late), patience), now);
-        last.clone_from(refusal);
+        let pause = |failures: u32| refusal.pause(failures.saturating_sub(late), patience);
+        self.retries.entry(request).or_default().failed(refusal.clone(), pause, now);
     }
 
     /// The end of the pause of a request that was not accepted, and why it was not.
-    fn retry(&self, request: RequestKind, now: Instant) -> Option<(Instant, RequestError)> {
-        let (attempt, refusal) = self.retries.get(&request)?;
-        Some((attempt.pause(now)?, refusal.clone()))
+    fn retry(&self, request: RequestKind, now: Instant) -> Option<(RequestError, Instant)> {
+        self.retries.get(&request)?.pause(now).cloned()
     }
 }
 

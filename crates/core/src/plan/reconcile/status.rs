@@ -22,11 +22,11 @@ impl Memory {
         let (classes, mut problems) = self.class_report(round, plan);
         let memory = self.of(round.name());
         let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup();
-        let failed = memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless);
+        let failure = |request| Some(memory.retries.get(&request)?.last.as_ref()?.0.message());
+        let failed = failure(RequestKind::Finalizer).filter(|_| is_needless);
         let object = || ObjectReference::windows_pool(round.name());
-        problems.extend(failed.map(|(_, refusal)| write_failed(object(), refusal.message())));
-        let not_stored = memory.retries.get(&RequestKind::Status).map(|(_, refusal)| refusal.message());
-        problems.extend(not_stored.filter(|message| *message == NOT_STORED).map(|message| {
+        problems.extend(failed.map(|message| write_failed(object(), message)));
+        problems.extend(failure(RequestKind::Status).filter(|message| *message == NOT_STORED).map(|message| {
             Problem::new(reason::STATUS_NOT_STORED, ObjectReference::custom_resource_definition(), message)
         }));
         problems.extend(tally.problems());
@@ -74,7 +74,7 @@ impl Memory {
             // A pool that waits for nothing else says from time to time that winpool runs.
             return Step::Wait(Some(now.instant + POLL_INTERVAL));
         }
-        if let Some((until, _)) = memory.retry(RequestKind::Status, now.instant) {
+        if let Some((_, until)) = memory.retry(RequestKind::Status, now.instant) {
             return Step::Wait(Some(until));
         }
         let records = previous.is_none_or(|old| {
