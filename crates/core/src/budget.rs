@@ -2,6 +2,9 @@
 //!
 //! Everybody with a namespace can make thousands of objects. So a limit belongs to all namespaces together, and when it is reached,
 //! those that have more than an equal part give way, and never the others.
+//!
+//! The size of one object is limited by etcd alone: 1.5 MiB, and in JSON up to six times as much. It is the size of the largest event of a
+//! watch. A larger list is read in smaller pages (`winpool_client::pages`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,10 +37,10 @@ pub const PATCHES: usize = 16;
 pub const PATCHES_OF_NAMESPACE: [usize; 2] = [4, 1];
 /// Lines of log about the pods of one namespace in a minute. The others are left out; the last one says so.
 pub const LINES: u32 = 60;
-/// Problems in the status of a pool.
-pub const PROBLEMS: usize = 10;
-/// The same about objects of one namespace, if there are others.
-pub const PROBLEMS_OF_NAMESPACE: usize = 3;
+/// Problems in the status of a pool, and workloads that it names as helped.
+pub const NAMED: usize = 10;
+/// The same of one namespace, if there are others.
+pub const NAMED_OF_NAMESPACE: usize = 3;
 
 /// The lines of log about each namespace in the present minute.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use winpool_core::api::{
 };
 use winpool_core::plan::nodes::assessment::NodeState;
 use winpool_core::plan::nodes::numbers::{Overlap, Tally};
-use winpool_core::plan::pods::{PodHealth, PodSummary, PoolFailures};
+use winpool_core::plan::pods::{PodHealth, PodSummary, PoolFailures, PoolHelp};
 use winpool_core::plan::pools::pool::Pool;
 use winpool_core::plan::reconcile::conditions::{Observation, Verdict, status, suspended_status};
 use winpool_core::pod::Cause;
@@ -342,6 +342,28 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     }
     assert!(status.problems[0].message.ends_with('…'));
     assert!(recorded_in(&status).contains(&"os=windows:NoSchedule".to_owned()), "what the pool wants now comes first");
+}
+
+#[test]
+fn a_namespace_that_fills_a_status_leaves_places_to_others() {
+    let workloads =
+        || (0..50).map(|n| format!("Deployment flood/web-{n:02}")).chain(["Deployment shop/web".to_owned()]);
+    let (young, old) = (at("2026-02-28T12:00:00Z"), at("2026-02-27T12:00:00Z"));
+    let helped = workloads().map(|name| (name.as_str().into(), if name.contains("shop") { old } else { young }));
+    let help = PoolHelp { helped: helped.collect(), ..PoolHelp::default() };
+    let summary = PodSummary { help: [("default".to_owned(), help)].into(), ..PodSummary::default() };
+    let observation = Observation {
+        problems: workloads().map(|name| problem(reason::TOLERATION_REFUSED, &name, "no")).collect(),
+        health: PodHealth::Seen { summary: summary.into(), unseen: None },
+        ..done()
+    };
+    let status = report(&pool("{}"), &observation);
+    let problems = status.problems.iter().map(|problem| problem.object.to_string());
+    let helped = status.helped_workloads.iter().map(|workload| workload.name.clone());
+    for named in [problems.collect::<Vec<_>>(), helped.collect()] {
+        let of_shop = named.iter().filter(|name| *name == "Deployment shop/web").count();
+        assert_eq!((named.len(), of_shop), (10, 1), "{named:?}");
+    }
 }
 
 #[test]

@@ -90,3 +90,24 @@ async fn while_the_watch_of_pods_fails_no_class_is_deleted_and_the_pool_says_so(
     stage.proxy.calm();
     class_is_gone(&stage).await;
 }
+
+#[tokio::test]
+async fn a_process_that_is_killed_after_it_helped_a_pod_names_its_workload_when_it_starts_again() {
+    let stage = Stage::new().await;
+    stage.join("win", WINDOWS_2022).await;
+    let operator = stage.process().await;
+    stage.harness.apply_until_ready(json!({})).await;
+    stage.proxy.inject(hits("patch", "windowspools/status", ALL, Fault::Swallow));
+    stage.harness.run_pod("web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}})).await;
+    assert_eq!(stage.until_about("pods", 1).await, ["patch pods 200"]);
+    operator.kill();
+    stage.proxy.calm();
+    let helped = |pool: &WindowsPool| {
+        let helped = pool.status.iter().flat_map(|status| &status.helped_workloads);
+        helped.map(|workload| workload.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(helped(&stage.harness.pools().get("default").await.unwrap()), [""; 0], "no status was written");
+    operator.start_again().unwrap();
+    stage.harness.pool_until("default", "names the workload", |pool| helped(pool) == ["Pod default/web"]).await;
+    operator.kill();
+}

@@ -11,12 +11,12 @@ use winpool_core::api::{Problem, WindowsPool};
 use winpool_e2e::harness::objects::{has_taint, node_of};
 use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::harness::workloads::pod_of;
-use winpool_e2e::harness::{Harness, OS_WINDOWS, merge, merge_status};
+use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::nodes::simulated::SimulatedNode;
 
 use crate::denials::{deny, until_denied};
-use crate::rescued::{names, with};
+use crate::rescued::with;
 
 /// The time within which a pod has a node.
 const BOUND: Duration = Duration::from_secs(10);
@@ -260,19 +260,6 @@ async fn pods_that_were_created_while_no_operator_ran_are_bound_when_one_does() 
     for name in &names {
         is_bound(&harness, name).await;
     }
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_workload_is_named_as_helped_although_the_operator_ended_before_it_could_write_that() {
-    let (harness, operator) = with_a_tainted_node().await;
-    harness.run_pod("web", select("kubernetes.io/os", "windows")).await;
-    is_bound(&harness, "web").await;
-    operator.stop().await;
-    let status = json!({"status": {"helpedWorkloads": null}});
-    merge_status(&harness.pools(), "default", status).await;
-    let operator = harness.operator().await;
-    harness.pool_until("default", "names the pod as helped", |pool| names(pool, "Pod default/web")).await;
     operator.stop().await;
 }
 

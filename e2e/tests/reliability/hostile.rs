@@ -93,18 +93,31 @@ async fn run_pods(client: &Client) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     stream::iter(0..PODS)
         .for_each_concurrent(2, async |number| {
-            let pod = json!({
-                "metadata": {"name": format!("large-{number}")},
-                "spec": {
-                    "nodeName": "honest", "os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}],
-                    "containers": [{
-                        "name": "c", "image": "servercore", "env": [{"name": "A", "value": CHARACTER.repeat(TEXT)}],
-                    }],
-                },
-            });
-            create(&pods, &serde_json::from_value(pod).unwrap()).await;
+            create(&pods, &large_pod(&format!("large-{number}"))).await;
         })
         .await;
+}
+
+fn large_pod(name: &str) -> Pod {
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": "honest", "os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}],
+            "containers": [{
+                "name": "c", "image": "servercore", "env": [{"name": "A", "value": CHARACTER.repeat(TEXT)}],
+            }],
+        },
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+/// Changes the pod again and again, each time with an event of 9 MB.
+async fn change_always(pods: Api<Pod>, name: &str) {
+    for round in 0.. {
+        let label = json!({"metadata": {"labels": {"round": format!("{round}")}}});
+        // The API server has much to do with it, and may say so.
+        let _ = pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(label)).await;
+    }
 }
 
 /// Nodes that change while they are about to be written, so that they are read again.
@@ -201,9 +214,10 @@ async fn namespaces_with_large_annotations_fit_into_the_memory_limit() {
     operator.stop().await.unwrap();
 }
 
-/// 1,200 pods of one namespace, each with 14 KiB of node names, are more than winpool stores.
+/// 1,200 pods of one namespace, each with 14 KiB of node names, are more than winpool stores. Another pod changes all the time, and is
+/// as large as etcd permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_others() {
+async fn a_namespace_that_fills_placements_and_watches_is_named_and_takes_nothing_from_others() {
     let harness = Harness::unguarded().await;
     harness.join("win").await;
     harness.create::<Namespace>(json!({"metadata": {"name": "flood"}})).await;
@@ -236,6 +250,8 @@ async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_o
         conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
     harness.pool_until("default", "names the namespace", |pool| names_it(pool) && !is_ready(pool)).await;
+    create(&flood, &large_pod("large")).await;
+    let changes = tokio::spawn(change_always(flood.clone(), "large"));
     // The node may be full.
     create(&harness.pods(), &excluding("web", 70, json!([]))).await;
     let tolerates = async || {
@@ -243,6 +259,8 @@ async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_o
         Ok(spec.tolerations.iter().flatten().any(|own| own.key.as_deref() == Some("os")).then_some(()))
     };
     wait_for("a pod of another namespace gets it", LIMIT, tolerates).await.unwrap();
+    changes.abort();
+    flood.delete("large", &DeleteParams::default().grace_period(0)).await.unwrap();
     let now = DeleteParams::default().grace_period(0);
     stream::iter(0..1200)
         .for_each_concurrent(16, async |number| {
@@ -250,6 +268,9 @@ async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_o
         })
         .await;
     harness.pool_until("default", "is Ready again", |pool| !names_it(pool) && is_ready(pool)).await;
+    let usage = operator.usage().unwrap();
+    println!("hostile: a flooding namespace; peak {:.1} MB", usage.peak_mb);
+    assert!(usage.peak_mb < LIMIT_MB, "{:.1} MB", usage.peak_mb);
     operator.stop().await.unwrap();
 }
 

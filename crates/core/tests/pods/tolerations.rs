@@ -1,7 +1,12 @@
 //! Pods for Windows lack tolerations, and get them in turn.
 
+use std::collections::BTreeSet;
+
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Toleration;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select as select_from;
 use serde_json::{Value, json};
 use winpool_core::api::{Taint, names};
 use winpool_core::node::NodeObject;
@@ -786,5 +791,95 @@ fn a_workload_that_does_not_say_its_system_is_named_after_ten_minutes_without_a_
         assert!(!named(&mut world), "{spec}");
         world.wait(1);
         assert_eq!(named(&mut world), is_named, "{spec}");
+    }
+}
+
+/// The end of a request for a pod.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Accepted,
+    /// It is executed, and there is no answer.
+    Lost,
+    Refused(fn() -> RequestError),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    /// All requests that may be sent are sent.
+    Send,
+    /// The request of this number ends.
+    Ends(usize, End),
+    /// The watch shows the pod of this number as it is now.
+    Show(usize),
+    Wait(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let failed = || RequestError::failed("no answer");
+    let denied = || RequestError::Denied("no toleration here".to_owned());
+    let refused = [failed, || RequestError::Stale, || RequestError::Conflict, denied].map(End::Refused);
+    let ends = select_from([End::Accepted, End::Lost].into_iter().chain(refused).collect::<Vec<_>>());
+    prop_oneof![
+        Just(Happens::Send),
+        (0..9_usize, ends).prop_map(|(number, end)| Happens::Ends(number, end)),
+        (0..9_usize).prop_map(Happens::Show),
+        (0..200_u64).prop_map(Happens::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn whatever_becomes_of_requests_every_pod_gets_its_toleration_at_last(happens in vec(happens(), 0..80)) {
+        let mut world = world();
+        let mut pods: Vec<Value> = (0..9).map(|number| waiting(&format!("web-{number}"), &select("kubernetes.io/os", "windows"))).collect();
+        // Two namespaces, and two workloads in the first.
+        pods[8]["metadata"]["namespace"] = json!("other");
+        pods[7]["metadata"]["ownerReferences"] = json!([]);
+        pods.iter().for_each(|pod| world.table.see(&decode(pod), world.now));
+        world.look();
+        let mut in_flight: Vec<TolerationRequest> = Vec::new();
+        let end = |world: &mut World, pods: &mut [Value], request: &TolerationRequest, end: End| {
+            let number: usize = request.pod.trim_start_matches("web-").parse().unwrap();
+            if matches!(end, End::Accepted | End::Lost) {
+                pods[number]["spec"]["tolerations"] = json!(request.taints.iter().map(toleration).collect::<Vec<_>>());
+            }
+            let answer = match end {
+                End::Accepted => Ok(()),
+                End::Lost => Err(RequestError::failed("no answer")),
+                End::Refused(error) => Err(error()),
+            };
+            world.table.helped(&format!("{}/{}", request.namespace, request.pod), answer, world.now);
+        };
+        for happens in happens {
+            match happens {
+                Happens::Send => in_flight.extend(std::iter::from_fn(|| world.next())),
+                Happens::Ends(..) if in_flight.is_empty() => {}
+                Happens::Ends(number, how) => {
+                    let request = in_flight.remove(number % in_flight.len());
+                    end(&mut world, &mut pods, &request, how);
+                }
+                Happens::Show(number) => world.table.see(&decode(&pods[number]), world.now),
+                Happens::Wait(seconds) => world.wait(seconds),
+            }
+            world.look();
+            let asked: BTreeSet<_> = in_flight.iter().map(|request| &request.pod).collect();
+            prop_assert_eq!(asked.len(), in_flight.len(), "one request for each pod");
+            let of_shop = in_flight.iter().filter(|request| request.namespace == "shop").count();
+            prop_assert!(of_shop <= 4, "{}", of_shop);
+        }
+        // From now on everything is accepted and shown. The longest pause is an hour.
+        for _ in 0..70 {
+            in_flight.extend(std::iter::from_fn(|| world.next()));
+            for request in std::mem::take(&mut in_flight) {
+                end(&mut world, &mut pods, &request, End::Accepted);
+            }
+            pods.iter().for_each(|pod| world.table.see(&decode(pod), world.now));
+            world.look();
+            world.wait(60);
+        }
+        let lacking = pods.iter().filter(|pod| pod["spec"]["tolerations"].is_null()).count();
+        prop_assert_eq!(lacking, 0);
     }
 }

@@ -12,7 +12,7 @@ use crate::api::{
     BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
     Taint, TaintStatus, WindowsPoolStatus, number,
 };
-use crate::budget::{PROBLEMS, PROBLEMS_OF_NAMESPACE};
+use crate::budget::{NAMED, NAMED_OF_NAMESPACE, namespace};
 use crate::plan::nodes::numbers::{Overlap, Tally};
 use crate::plan::pods::failures::{PodHealth, PoolFailures};
 use crate::plan::pools::pool::Pool;
@@ -23,7 +23,6 @@ use crate::words::{count as count_of, joined, plain, yaml};
 const CLASSES: usize = 80;
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
-const WORKLOADS: usize = 10;
 /// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
 const HELPED: SignedDuration = SignedDuration::from_hours(35 * 24);
 /// The age at which winpool says again that it runs.
@@ -157,7 +156,7 @@ fn helped(
     let mut helped: Vec<_> = helped.into_iter().collect();
     helped.sort_by_key(|(name, last)| (Reverse(*last), *name));
     let entry = |(name, last): (&str, Timestamp)| HelpedWorkload { name: name.to_owned(), last: Time(last) };
-    helped.into_iter().take(WORKLOADS).map(entry).collect()
+    shared(helped, |(name, _)| Some(namespace(name))).map(entry).collect()
 }
 
 /// The builds with most nodes, those with a name first: a node can report any number as its build.
@@ -180,13 +179,18 @@ fn build_status(pool: &Pool, build: Build, nodes: usize, observation: &Observati
 }
 
 fn problems(problems: &[Problem]) -> Vec<Problem> {
-    let mut shares = BTreeMap::<&str, usize>::new();
-    let (first, rest): (Vec<&Problem>, Vec<_>) = problems.iter().partition(|problem| {
-        let share = problem.object.namespace.as_deref().map(|namespace| shares.entry(namespace).or_default());
-        share.is_none_or(|share| std::mem::replace(share, *share + 1) < PROBLEMS_OF_NAMESPACE)
-    });
     let shown = |problem: &Problem| Problem { message: plain(&problem.message, MESSAGE), ..problem.clone() };
-    first.into_iter().chain(rest).take(PROBLEMS).map(shown).collect()
+    shared(problems.iter().collect(), |problem| problem.object.namespace.as_deref()).map(shown).collect()
+}
+
+/// Those that a status names. A namespace has more than its share only if no other one needs the place.
+fn shared<'a, T>(all: Vec<T>, of: impl Fn(&T) -> Option<&'a str>) -> impl Iterator<Item = T> {
+    let mut shares = BTreeMap::<&str, usize>::new();
+    let (first, rest): (Vec<T>, Vec<T>) = all.into_iter().partition(|named| {
+        let share = of(named).map(|namespace| shares.entry(namespace).or_default());
+        share.is_none_or(|share| std::mem::replace(share, *share + 1) < NAMED_OF_NAMESPACE)
+    });
+    first.into_iter().chain(rest).take(NAMED)
 }
 
 struct Conditions<'a> {
