@@ -837,7 +837,9 @@ proptest! {
         // Two namespaces, and two workloads in the first.
         pods[8]["metadata"]["namespace"] = json!("other");
         pods[7]["metadata"]["ownerReferences"] = json!([]);
-        pods.iter().for_each(|pod| world.table.see(&decode(pod), world.now));
+        for pod in &pods {
+            world.table.see(&decode(pod), world.now);
+        }
         world.look();
         let mut in_flight: Vec<TolerationRequest> = Vec::new();
         let end = |world: &mut World, pods: &mut [Value], request: &TolerationRequest, end: End| {
@@ -875,7 +877,9 @@ proptest! {
             for request in std::mem::take(&mut in_flight) {
                 end(&mut world, &mut pods, &request, End::Accepted);
             }
-            pods.iter().for_each(|pod| world.table.see(&decode(pod), world.now));
+            for pod in &pods {
+                world.table.see(&decode(pod), world.now);
+            }
             world.look();
             world.wait(60);
         }
