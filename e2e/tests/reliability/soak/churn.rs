@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::harness::merge;
+use winpool_e2e::harness::{APPLIED, merge};
 use winpool_e2e::machine::dice::Dice;
 use winpool_e2e::nodes::kubelet::Kubelet;
 use winpool_e2e::nodes::simulated::{SimulatedNode, WINDOWS_BUILD};
@@ -117,6 +117,14 @@ impl Churn {
                 merge(&nodes, kubelet.name(), label).await;
                 self.fleet.give_back(kubelet);
                 "given to another team"
+            }
+            7 => {
+                let record = self.dice.pick(&["", r#"{"pool":"a","taints":["os=win-a:NoSchedule"]}"#]);
+                let record = json!({"metadata": {"annotations": {APPLIED: record}}});
+                let nodes: Api<Node> = Api::all(self.client.clone());
+                merge(&nodes, kubelet.name(), record).await;
+                self.fleet.give_back(kubelet);
+                "records replaced"
             }
             _ => {
                 kubelet.heartbeat().await.unwrap();

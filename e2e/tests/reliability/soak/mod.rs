@@ -1,9 +1,10 @@
-//! A long run: nodes join, leave and change, pools are edited, requests meet faults, the network fails, the process is
-//! stopped for a while. The operator must not grow, and at the end everything is as planned.
+//! A long run: nodes join, leave and change, others replace winpool's records, pools are edited, a tenant hinders winpool, requests meet
+//! faults, the network fails, the process is stopped for a while. The operator must not grow, and at the end everything is as planned.
 
 mod churn;
 mod faults;
 mod gauge;
+mod tenants;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,7 @@ async fn soak(time: Duration) {
         tasks.spawn(Churn::new(&client, &fleet, seed).run(stop.clone()));
     }
     tasks.spawn(change_pools(client.clone(), stop.clone()));
+    tasks.spawn(tenants::hinder(client.clone(), stop.clone()));
     tasks.spawn(Faults::new(Arc::clone(&proxy), operator.pid()).run(stop.clone()));
     let course = gauge.record(time).await;
     stop.cancel();
