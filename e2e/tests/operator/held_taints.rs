@@ -10,7 +10,7 @@ use serde_json::json;
 use winpool_core::api::{TaintStatus, WindowsPool};
 use winpool_e2e::harness::objects::{BUILD, condition, condition_text, has_taint, label, lasting_taints, taint};
 use winpool_e2e::harness::operator::Operator;
-use winpool_e2e::harness::workloads::{pod_of, workload};
+use winpool_e2e::harness::workloads::workload;
 use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::needs;
@@ -87,22 +87,6 @@ async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerate
     join(&harness, "new").await;
     harness.is_tainted("new").await;
     assert_eq!(at_registration(&harness).await, [OS_WINDOWS]);
-}
-
-#[tokio::test]
-async fn a_daemon_set_that_comes_later_holds_the_taint_where_it_runs() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    time_has_passed(&harness).await;
-    operator.stop().await;
-    // An administrator lets a pod run there.
-    harness.edit_node("busy", json!({"spec": {"taints": null}})).await;
-    harness.run_web("busy").await;
-    harness.start_pod(pod_of("DaemonSet", "web", "web-1", json!({"nodeName": "busy"}))).await;
-    let _operator = harness.operator().await;
-    harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
 }
 
 /// Creates a pool that is Ready with the default taint and then wants [`DEDICATED`] too, while a policy refuses every change

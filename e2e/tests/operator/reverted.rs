@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::harness::objects::{BUILD, NOT_READY, condition, has_taint, label, problems, taint, taints};
 use winpool_e2e::harness::operator::Operator;
-use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL, schema};
+use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, schema};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::needs;
 use winpool_e2e::nodes::simulated::SimulatedNode;
@@ -72,14 +72,12 @@ fn without(map: &str, key: &str) -> String {
     format!(" + ({has} ? [JSONPatch{{op: 'remove', path: '{path}'}}] : [])")
 }
 
-/// A node without the build label, and a policy that reverts its taint, or every change that comes with the taint.
-async fn taint_is_reverted(harness: &Harness, all: bool) {
+/// A node without the build label, and a policy that reverts its taint.
+async fn taint_is_reverted(harness: &Harness) {
     let node = SimulatedNode::server_2022("win").without_label(BUILD);
     harness.join_node(node).await;
     let condition = format!("object.{HAS_TAINT} && !oldObject.{HAS_TAINT}");
-    let rest = [("labels", BUILD), ("labels", POOL), ("annotations", APPLIED)].map(|(map, key)| without(map, key));
-    let mutation = format!("{WITHOUT_TAINT}{}", if all { rest.concat() } else { String::new() });
-    changes_updates(harness, ["", "nodes"], &condition, &mutation).await;
+    changes_updates(harness, ["", "nodes"], &condition, WITHOUT_TAINT).await;
     until_in_force(true, async || is_taint_reverted(harness).await).await;
 }
 
@@ -93,7 +91,7 @@ async fn is_taint_reverted(harness: &Harness) -> kube::Result<bool> {
 async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() {
     needs!(MUTATING_ADMISSION_POLICY);
     let (harness, log) = Harness::audited().await;
-    taint_is_reverted(&harness, false).await;
+    taint_is_reverted(&harness).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
@@ -115,19 +113,6 @@ async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() 
     harness.node_events_are_seen().await;
     assert_eq!(log.patches("win").len(), sent);
     assert!(sent <= 5, "{sent} patches");
-    node_is_right_without_the_policy(&harness, operator).await;
-}
-
-/// The policy removes the labels only together with the taint, so the node changes with every part of the plan.
-#[tokio::test]
-async fn admission_that_reverts_labels_with_the_taint_is_another_writer() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::new().await;
-    taint_is_reverted(&harness, true).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.nodes_until("default", "has its contested node", |nodes| nodes.contested == 1).await;
-    assert_eq!(pool.status.unwrap().problems[0].reason, "Contested");
     node_is_right_without_the_policy(&harness, operator).await;
 }
 
