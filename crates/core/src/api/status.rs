@@ -28,8 +28,9 @@ pub struct WindowsPoolStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub taints: Vec<TaintStatus>,
-    /// The workloads whose pods last got tolerations from winpool, the last ten. Add the toleration to their pod templates:
-    /// while winpool is away, their new pods wait. A name stays for 35 days after the last pod.
+    /// The last ten workloads whose pods got tolerations from winpool, three of a namespace if there are others. Add the
+    /// toleration to their pod templates: while winpool is away, their new pods wait. A name stays for 35 days after the last
+    /// pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub helped_workloads: Vec<HelpedWorkload>,
