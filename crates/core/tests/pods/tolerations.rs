@@ -350,6 +350,16 @@ fn a_group_with_nodes_of_both_systems_shows_nothing_and_its_pods_are_named_at_on
     }
 }
 
+#[test]
+fn pods_that_select_a_mixed_group_or_another_one_are_not_named_at_once() {
+    let mut world = world();
+    world.join("win-2", "metadata: {labels: {agentpool: a}}");
+    world.others.see("lin-2".into(), &[("kubernetes.io/os", "linux"), ("agentpool", "a")].into_iter().collect());
+    world.table.see(&decode(&waiting("web", &required("agentpool", "In", &["a", "b"]))), world.now);
+    world.look();
+    assert!(world.summary().help.get("default").is_none_or(|help| help.unclear.is_empty()));
+}
+
 /// The namespaces that are named because pods of them are not read.
 fn unknown(world: &mut World) -> Vec<String> {
     world.summary().help.get("default").map(|help| help.unknown.iter().cloned().collect()).unwrap_or_default()
@@ -798,7 +808,7 @@ fn a_workload_that_does_not_say_its_system_is_named_after_ten_minutes_without_a_
 #[derive(Clone, Copy, Debug)]
 enum End {
     Accepted,
-    /// It is executed, and there is no answer.
+    /// The API server executes it, and the answer is lost.
     Lost,
     Refused(fn() -> RequestError),
 }

@@ -42,7 +42,7 @@ pub struct World {
     pub daemon_sets: Vec<DaemonSet>,
     /// The nodes whose changes the API server refuses.
     pub blocked: BTreeSet<String>,
-    /// The nodes for whose next change there is no answer, although it is executed.
+    /// The nodes whose next change is executed, while its answer is lost.
     pub unanswered: BTreeSet<String>,
     pub now: Now,
     pub memory: Memory,

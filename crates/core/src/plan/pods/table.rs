@@ -412,8 +412,9 @@ impl PodTable {
             let odd = Cell::new(None);
             let is_mixed = || {
                 fact.placement.names_only(|key, value| {
-                    odd.set(others.first_of(key, value).or(odd.get()));
-                    odd.get().is_some()
+                    let node = others.first_of(key, value);
+                    odd.set(odd.get().or(node));
+                    node.is_some()
                 })
             };
             let is_due = |since| is_mixed() || now.instant.duration_since(since) >= self.pauses.unclear;
