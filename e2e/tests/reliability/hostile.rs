@@ -111,6 +111,18 @@ fn large_pod(name: &str) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
+/// A pod for Windows that may not run where this label has one of these values.
+pub fn pod_without(key: &str, values: &[String], name: &str, tolerations: &Value) -> Pod {
+    let terms = json!([{"matchExpressions": [{"key": key, "operator": "NotIn", "values": values}]}]);
+    let spec = json!({
+        "containers": [{"name": "c", "image": "servercore"}],
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        "tolerations": tolerations,
+    });
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+}
+
 /// Changes the pod again and again, each time with an event of 9 MB.
 async fn change_always(pods: Api<Pod>, name: &str) {
     for round in 0.. {
@@ -224,22 +236,14 @@ async fn a_namespace_that_fills_placements_and_watches_is_named_and_takes_nothin
     let operator = Program::start(&program().await, &harness.server).unwrap();
     operator.leads().await.unwrap();
     harness.apply_until_ready(json!({})).await;
-    let excluding = |name: &str, nodes: usize, tolerations: Value| -> Pod {
+    let excluding = |name: &str, nodes: usize, tolerations: &Value| -> Pod {
         let values: Vec<_> = (0..nodes).map(|number| format!("{name}-{number:050}")).collect();
-        let terms =
-            json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": values}]}]);
-        let spec = json!({
-            "containers": [{"name": "c", "image": "servercore"}],
-            "nodeSelector": {"kubernetes.io/os": "windows"},
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
-            "tolerations": tolerations,
-        });
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+        pod_without("kubernetes.io/hostname", &values, name, tolerations)
     };
     let flood: Api<Pod> = Api::namespaced(harness.client.clone(), "flood");
     // They tolerate everything, so that no patch of them takes time.
-    let pods =
-        stream::iter(0..1200).map(|number| excluding(&format!("flood-{number}"), 240, json!([{"operator": "Exists"}])));
+    let pods = stream::iter(0..1200)
+        .map(|number| excluding(&format!("flood-{number}"), 240, &json!([{"operator": "Exists"}])));
     pods.for_each_concurrent(16, async |pod| create(&flood, &pod).await).await;
     let names_it = |pool: &WindowsPool| {
         let mut all = pool.status.iter().flat_map(|status| &status.problems);
@@ -253,7 +257,7 @@ async fn a_namespace_that_fills_placements_and_watches_is_named_and_takes_nothin
     create(&flood, &large_pod("large")).await;
     let changes = tokio::spawn(change_always(flood.clone(), "large"));
     // The node may be full.
-    create(&harness.pods(), &excluding("web", 70, json!([]))).await;
+    create(&harness.pods(), &excluding("web", 70, &json!([]))).await;
     let tolerates = async || {
         let spec = harness.pods().get("web").await?.spec.unwrap_or_default();
         Ok(spec.tolerations.iter().flatten().any(|own| own.key.as_deref() == Some("os")).then_some(()))
@@ -303,19 +307,8 @@ async fn many_linux_nodes_and_a_namespace_that_fills_the_placements_fit_into_the
     stream::iter(0..8300)
         .for_each_concurrent(16, async |number| {
             let values: Vec<_> = (0..if number % 8 == 0 { 150 } else { 1 }).map(|n| format!("{n:060}")).collect();
-            let terms = json!([{"matchExpressions": [
-                {"key": format!("key-{number}"), "operator": "NotIn", "values": values},
-            ]}]);
-            let pod = json!({
-                "metadata": {"name": format!("flood-{number}")},
-                "spec": {
-                    "containers": [{"name": "c", "image": "servercore"}],
-                    "nodeSelector": {"kubernetes.io/os": "windows"},
-                    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
-                    "tolerations": [{"operator": "Exists"}],
-                },
-            });
-            create(&pods, &serde_json::from_value(pod).unwrap()).await;
+            let (key, name) = (format!("key-{number}"), format!("flood-{number}"));
+            create(&pods, &pod_without(&key, &values, &name, &json!([{"operator": "Exists"}]))).await;
         })
         .await;
     let operator = Program::start(&program, &harness.server).unwrap();

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::hostile::pod_without;
+
 const NAME: &str = "flood";
 const PODS: usize = 60;
 /// The time for which the pods stay.
@@ -58,15 +60,8 @@ pub async fn hinder(client: Client, stop: CancellationToken) -> String {
 
 /// Pods for Windows without a toleration, each with a placement of its own.
 fn pod(round: usize, number: usize) -> Pod {
-    let hosts: Vec<String> = (0..60).map(|host| format!("{round}-{number}-{host:050}")).collect();
-    let terms =
-        json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": hosts}]}]);
-    let spec = json!({
-        "containers": [{"name": "c", "image": "servercore"}],
-        "nodeSelector": {"kubernetes.io/os": "windows"},
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
-    });
-    serde_json::from_value(json!({"metadata": {"name": format!("flood-{round}-{number}")}, "spec": spec})).unwrap()
+    let hosts: Vec<_> = (0..60).map(|host| format!("{round}-{number}-{host:050}")).collect();
+    pod_without("kubernetes.io/hostname", &hosts, &format!("flood-{round}-{number}"), &json!([]))
 }
 
 /// A webhook that every change of these pods needs, if there is a URL.
