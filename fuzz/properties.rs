@@ -1,9 +1,6 @@
 //! Properties that hold for any input. The fuzz targets call these functions on generated input, and `tests/fuzz.rs`
 //! on the seeds, with stable Rust.
 
-#[path = "../crates/core/tests/common/apply.rs"]
-mod apply;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,8 +23,7 @@ use winpool_core::plan::nodes::assessment::assess;
 use winpool_core::plan::patch::node_patch;
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry};
 use winpool_core::plan::taints::Consent;
-
-use apply::apply;
+use winpool_simulation::request::apply;
 
 /// The annotation `winpool.dev/applied`, into which a kubelet can write anything.
 pub fn annotation(data: &[u8]) {

@@ -6,23 +6,30 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use winpool_analysis::explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast, forecast_of};
+use winpool_analysis::explain::forecast::{self, Forecast, ForecastOutcome, Snapshot};
 use winpool_analysis::explain::node::node_explanation;
 use winpool_analysis::explain::pod_count::PodCount;
-use winpool_analysis::explain::status::status;
+use winpool_analysis::explain::status::{self, ClusterStatus};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
-use winpool_analysis::view::{Known, NODE_SELECTORS, View, Workload, after};
+use winpool_analysis::view::{Known, NODE_SELECTORS, View, Workload};
 use winpool_core::plan::pools::pool::policy_of;
-use winpool_core::plan::taints::Consent;
 use winpool_core::pod::PodProgress;
 
-use crate::common::any::{any_node, any_policy, any_pool_object};
-use crate::common::{assess, node, now, planned, pool_object, read, yaml};
+use crate::common::any::{any_node, any_pool_object};
+use crate::common::{node, now, pool_object, yaml};
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
     crate::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
+}
+
+fn forecast(snapshot: Snapshot) -> ForecastOutcome {
+    forecast::forecast(snapshot).unwrap()
+}
+
+fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
+    status::status(snapshot, is_assumed).unwrap()
 }
 
 /// Looks again at what came out: nothing may be left to do.
@@ -267,7 +274,7 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
     let mut lacking = done.clone();
     let labels = &mut lacking.nodes.get_mut("win-2025").unwrap().labels;
     assert_eq!(labels.get(OF_2022), Some("true"));
-    *labels = winpool_analysis::view::relabelled(labels, [(OF_2022, None)]);
+    *labels = winpool_simulation::request::labels(labels, [(OF_2022, None)]);
     for (cluster, pending) in [(fresh, 2), (done, 0), (lacking, 1)] {
         let (nodes, policy) = (cluster.nodes.clone(), policy_of(&cluster.pools));
         let outcome = forecast(cluster.clone());
@@ -369,12 +376,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_forecast_changes_a_node_as_the_patch_does(node in any_node(), policy in any_policy()) {
-        let plan = assess(&read(&node), &policy).plan;
-        prop_assert_eq!(after(&read(&node), &plan), read(&planned(&node, &policy, Consent::Given)));
-    }
-
-    #[test]
     fn nothing_is_left_to_do_after_a_forecast(
         a in any_pool_object("a"), b in any_pool_object("b"), nodes in vec(any_node(), 0..5),
     ) {
@@ -402,7 +403,7 @@ fn the_labels_that_a_namespace_selects_tell_nodes_apart() {
     view.workloads
         .of_kind(WorkloadKind::own("Deployment").unwrap())
         .add(serde_json::from_value::<Workload>(set).unwrap());
-    let outcome = forecast_of(view, &Images::default(), now());
+    let outcome = forecast::forecast_of(view, &Images::default(), now()).unwrap();
     let workloads = &outcome.forecast.workloads;
     assert_eq!(workloads.len(), 1, "{workloads:?}");
     assert_eq!((workloads[0].nodes_now, workloads[0].nodes_after), (1, 0), "{workloads:?}");

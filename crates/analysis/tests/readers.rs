@@ -139,7 +139,7 @@ fn is_counted(kind: &'static WorkloadKind, spec: &Value, class: &Arc<RuntimeClas
     let mut cluster = snapshot([pool], [("win", node)]);
     cluster.classes.push(Arc::clone(class));
     cluster.workloads.of_kind(kind).add(read::<Workload>(objects(&intolerant(spec))[1].clone()));
-    let pool = &forecast(cluster).forecast.summary.pools[0];
+    let pool = &forecast(cluster).unwrap().forecast.summary.pools[0];
     !pool.without_pods.is_empty() || !pool.helped.is_empty()
 }
 

@@ -4,6 +4,7 @@ use thiserror::Error;
 use winpool_analysis::view::assume::AssumeError;
 use winpool_client::kubeconfig::Unusable;
 use winpool_core::plan::pools::pool::InvalidPool;
+use winpool_simulation::Unfinished;
 
 use crate::manifests::InputError;
 use crate::print::output::OutputError;
@@ -34,6 +35,8 @@ impl Error {
 pub enum Error {
     #[error(transparent)]
     Assume(#[from] AssumeError),
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
     #[error(transparent)]
     Input(#[from] InputError),
     #[error("{error}{hint}", error = .0, hint = instead(.0))]

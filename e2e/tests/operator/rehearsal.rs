@@ -266,7 +266,7 @@ async fn new_pods_go_where_plan_says() {
     let mut view = view::decisions(&harness.client).await.unwrap().view;
     // Simulated kubelets start every image, so a pod that has started on Windows proves nothing.
     view.pods = Known::Complete(Vec::new());
-    let predicted = forecast_of(view, &Images::default(), now()).forecast.workloads;
+    let predicted = forecast_of(view, &Images::default(), now()).unwrap().forecast.workloads;
     let of = |name: &str| predicted.iter().find(|workload| workload.object.name == name);
     let after = |name| of(name).map(|WorkloadForecast { now, after, nodes_after, .. }| (*now, *after, *nodes_after));
     assert_eq!(after("plain"), Some((PodOutcome::MayNotStart, PodOutcome::Runs, 1)), "{predicted:#?}");

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 use winpool_core::plan::Now;
+use winpool_simulation::Unfinished;
 
 use crate::image::Images;
 use crate::verdict::{Asked, Cluster, Group, Verdict, one_of_each};
@@ -43,8 +44,12 @@ pub struct AddedWorkload {
 }
 
 impl Difference {
-    pub fn of(before: View, after: View, images: &Images, now: Now) -> Self {
-        let (mut before, after) = (Side::of(before, images, now), Side::of(after, images, now));
+    /// Compares two clusters.
+    ///
+    /// # Errors
+    /// Fails if the operator does not finish in one of them.
+    pub fn of(before: View, after: View, images: &Images, now: Now) -> Result<Self, Unfinished> {
+        let (mut before, after) = (Side::of(before, images, now)?, Side::of(after, images, now)?);
         let (mut difference, mut others) = (Self::default(), std::mem::take(&mut before.subjects));
         for (key, subject) in &after.subjects {
             let then = after.verdict(subject);
@@ -59,7 +64,7 @@ impl Difference {
             difference.workloads.extend(changed.map(|changed| WorkloadForecast { reason: reason(), ..changed }));
         }
         difference.removed = others.into_keys().map(|(object, _)| object).collect();
-        difference
+        Ok(difference)
     }
 }
 
@@ -71,11 +76,11 @@ struct Side {
 }
 
 impl Side {
-    fn of(view: View, images: &Images, now: Now) -> Self {
+    fn of(view: View, images: &Images, now: Now) -> Result<Self, Unfinished> {
         let there = view.cluster(images);
         let started = view.started();
         let snapshot = Snapshot::of(view, now);
-        let cluster = forecast(snapshot.clone()).cluster(&there).settled();
+        let cluster = forecast(snapshot.clone())?.cluster(&there).settled();
         let subjects = subjects(&snapshot, &started, &there);
         let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
         let asked = asked.with_classes(cluster.classes.values()).with_admission(&cluster.admission);
@@ -83,7 +88,7 @@ impl Side {
         let cluster = cluster.with_one_of_each(&groups);
         let subjects = subjects.into_iter();
         let subjects = subjects.map(|subject| ((subject.object.clone(), subject.path.clone()), subject)).collect();
-        Self { subjects, cluster, groups }
+        Ok(Self { subjects, cluster, groups })
     }
 
     fn verdict<'s>(&'s self, subject: &'s WorkloadSubject) -> Verdict<'s> {

@@ -2,7 +2,6 @@
 //! nothing is left to do.
 
 mod changes;
-mod class_request;
 mod pools;
 mod result;
 mod silent;
@@ -20,6 +19,7 @@ use winpool_core::node::NodeFields;
 use winpool_core::plan::Now;
 use winpool_core::plan::pools::pool::{GuardedPool, Policy};
 use winpool_core::pod::Class;
+use winpool_simulation::Unfinished;
 
 use super::pod_count::pod_counts;
 use super::subject::subjects;
@@ -28,7 +28,6 @@ use crate::verdict::Cluster;
 use crate::view::View;
 use silent::silent;
 
-pub use class_request::apply_request;
 pub(super) use pools::{OF_CLASSES, mode_of};
 pub use result::{Change, ClassForecast, Forecast, ForecastSummary, NodeForecast, PoolForecast};
 pub use simulation::{Simulation, new_pod};
@@ -61,16 +60,20 @@ impl ForecastOutcome {
 
 /// Returns the changes that the operator would make to the cluster of this view, and what they change for new pods once no taint is
 /// held any more.
-pub fn forecast_of(view: View, images: &Images, now: Now) -> ForecastOutcome {
+///
+/// # Errors
+/// Fails if the operator does not finish.
+pub fn forecast_of(view: View, images: &Images, now: Now) -> Result<ForecastOutcome, Unfinished> {
     let there = view.nodes.known().map(|_| view.cluster(images));
     let started = view.started();
     let snapshot = Snapshot::of(view, now);
-    let mut outcome = forecast(snapshot.clone());
+    let mut outcome = forecast(snapshot.clone())?;
     if let Some(there) = there {
         let subjects = subjects(&snapshot, &started, &there);
         let with_held = outcome.cluster(&there);
         let is_held = outcome.forecast.summary.pools.iter().any(|pool| !pool.held_taints.is_empty());
-        let given = is_held.then(|| forecast(snapshot.without_daemon_sets()).cluster(&there));
+        let given = is_held.then(|| forecast(snapshot.without_daemon_sets())).transpose()?;
+        let given = given.map(|given| given.cluster(&there));
         outcome.forecast.workloads =
             workloads::changed(&subjects, &there, given.as_ref().unwrap_or(&with_held), &with_held);
         // The pools name these.
@@ -79,21 +82,25 @@ pub fn forecast_of(view: View, images: &Images, now: Now) -> ForecastOutcome {
             pools.flat_map(|pool| &pool.without_pods).map(|set| &set.object).collect();
         outcome.forecast.workloads.retain(|workload| !holding.contains(&workload.object));
     }
-    outcome
+    Ok(outcome)
 }
 
 /// Returns the changes that the operator would make to this cluster.
-pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
+///
+/// # Errors
+/// Fails if the operator does not finish.
+pub fn forecast(snapshot: Snapshot) -> Result<ForecastOutcome, Unfinished> {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
     let reported = pools::reported(&snapshot);
     let mut simulation = Simulation::new(snapshot);
-    let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());
-    simulation.run();
-    let nodes = changes::nodes(&nodes_before, &simulation);
-    let runtime_classes = changes::classes(&classes_before, &mut simulation);
-    let on_windows = |name: &str| simulation.nodes.get(name).is_some_and(NodeFields::is_windows);
+    let cluster = &mut simulation.cluster;
+    let (nodes_before, classes_before) = (cluster.nodes.clone(), cluster.classes.clone());
+    cluster.run()?;
+    let nodes = changes::nodes(&nodes_before, cluster);
+    let runtime_classes = changes::classes(&classes_before, cluster);
+    let on_windows = |name: &str| simulation.cluster.nodes.get(name).is_some_and(NodeFields::is_windows);
     let summary = ForecastSummary {
-        node_count: simulation.nodes.len(),
+        node_count: simulation.cluster.nodes.len(),
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
         silent_workloads: pod_counts(&silent(simulation.pods.iter().flatten(), on_windows)),
@@ -101,11 +108,12 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
         notes: Vec::new(),
         pools: pools::with_reported(simulation.pool_forecasts(&names, &nodes), reported),
     };
-    ForecastOutcome {
+    let cluster = simulation.cluster;
+    Ok(ForecastOutcome {
         forecast: Forecast { summary, nodes, runtime_classes, workloads: Vec::new() },
-        policy: simulation.memory.policy(&simulation.pools),
-        nodes: simulation.nodes,
-        classes: simulation.classes,
-        pools: simulation.pools,
-    }
+        policy: cluster.operator.memory.policy(&cluster.pools),
+        nodes: cluster.nodes,
+        classes: cluster.classes,
+        pools: cluster.pools,
+    })
 }

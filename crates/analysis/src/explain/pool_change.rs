@@ -9,6 +9,7 @@ use winpool_core::api::{Mode, ObjectReference, WindowsPoolSpec};
 use winpool_core::plan::Now;
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_simulation::Unfinished;
 
 use crate::remedy::{Edit, Remedy};
 use crate::verdict::{Cluster, RECREATE};
@@ -20,16 +21,19 @@ use super::pod::PodExplanation;
 /// Returns what still has to change for the pods to start after the operator has made its own changes: the pool of their
 /// RuntimeClass if that is enough, otherwise the pods themselves. `None` without a pool. `there` is the cluster of the view, and
 /// `explain` explains the pods in a cluster.
+///
+/// # Errors
+/// Fails if the operator does not finish.
 pub fn remedy(
     view: &View,
     there: &Cluster,
     class: Option<&str>,
     now: Now,
     explain: impl Fn(&Cluster) -> PodExplanation,
-) -> Option<Remedy> {
-    let pools: Vec<&GuardedPool> = view.guarded()?.collect();
+) -> Result<Option<Remedy>, Unfinished> {
+    let pools: Vec<&GuardedPool> = view.guarded().into_iter().flatten().collect();
     if pools.is_empty() {
-        return None;
+        return Ok(None);
     }
     let after = |change: Option<&Remedy>| {
         let mut snapshot = Snapshot::without_workloads(view, now).enforced();
@@ -39,23 +43,20 @@ pub fn remedy(
         forecast(snapshot)
     };
     let recreates = |remedy: &Remedy| remedy.text.starts_with(RECREATE);
-    let outcome = after(None);
+    let outcome = after(None)?;
     let finished = outcome.cluster(there);
-    let Some(own) = explain(&finished).remedy else { return wait(view) };
+    let Some(own) = explain(&finished).remedy else { return Ok(wait(view)) };
     // No pool has to change for what passes by itself, such as a cordon.
     if recreates(&own) || explain(&finished.settled()).remedy.is_none() {
-        return Some(own);
+        return Ok(Some(own));
     }
-    let by_pool = || {
-        let class = class?;
-        let change = compatible(outcome.classes.get(class)?, &pools)?;
-        match explain(&after(Some(&change)).cluster(there)).remedy {
-            None => Some(change.in_object()),
-            Some(remedy) if recreates(&remedy) => Some(change.in_object().and("; then delete and recreate the pod")),
-            Some(_) => None,
-        }
-    };
-    Some(by_pool().unwrap_or(own))
+    let object = class.and_then(|class| outcome.classes.get(class));
+    let Some(change) = object.and_then(|class| compatible(class, &pools)) else { return Ok(Some(own)) };
+    Ok(Some(match explain(&after(Some(&change))?.cluster(there)).remedy {
+        None => change.in_object(),
+        Some(remedy) if recreates(&remedy) => change.in_object().and("; then delete and recreate the pod"),
+        Some(_) => own,
+    }))
 }
 
 /// Returns how the operator comes to do its part, if there is a pool.

@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::plan::Now;
 use winpool_core::windows::builds::Product;
+use winpool_simulation::Unfinished;
 
 use crate::explain::forecast::Snapshot;
 use crate::explain::groups::{By, Groups};
@@ -158,7 +159,10 @@ pub struct ReportInputs<'a> {
 }
 
 /// Makes the report about this cluster.
-pub fn report(view: View, question: ReportInputs<'_>) -> Report {
+///
+/// # Errors
+/// Fails if the operator does not finish.
+pub fn report(view: View, question: ReportInputs<'_>) -> Result<Report, Unfinished> {
     let facts = facts(&view, question.images, question.now);
     let (now, unknown) = (question.now, lacks::all(&view, question.lacks));
     let kubernetes = view.kubernetes;
@@ -173,8 +177,8 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let failures = failing::failures(&view, now);
     let knows_classes = view.classes.known().is_some();
     let snapshot = Snapshot::of(view, now);
-    let mut state = status(&snapshot, question.assumed.is_some());
-    name_held_for(&mut state.pools, snapshot);
+    let mut state = status(&snapshot, question.assumed.is_some())?;
+    name_held_for(&mut state.pools, snapshot)?;
     let mut report = Report {
         cluster: question.cluster,
         time: now.time,
@@ -206,7 +210,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
         let workloads = report.workloads.as_deref().unwrap_or_default();
         Progress::since(earlier, &report.numbers, workloads, report.unknown.is_empty())
     });
-    report
+    Ok(report)
 }
 
 fn facts(view: &View, images: Images, now: Now) -> Facts {

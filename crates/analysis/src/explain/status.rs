@@ -19,6 +19,7 @@ use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
 use winpool_core::plan::taints::Consent;
 use winpool_core::pod::{Class, selects_windows};
 use winpool_core::windows::{Build, builds};
+use winpool_simulation::Unfinished;
 
 use crate::explain::forecast::{ForecastOutcome, OF_CLASSES, Snapshot, forecast, mode_of};
 use crate::explain::installation::Installation;
@@ -219,12 +220,15 @@ pub fn is_reported(view: &View) -> bool {
 }
 
 /// Summarises the cluster by what its pools report. If a pool does not, or the cluster `is_assumed`, the operator is simulated.
-pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
+///
+/// # Errors
+/// Fails if the operator does not finish.
+pub fn status(snapshot: &Snapshot, is_assumed: bool) -> Result<ClusterStatus, Unfinished> {
     let policy = policy_of(&snapshot.pools);
     let report = |pool| reported(pool, &policy, snapshot.nodes.values()).filter(|_| !is_assumed);
     let reports: Vec<_> = snapshot.pools.iter().map(|pool| (pool, report(pool))).collect();
     let is_simulated = reports.iter().any(|(_, report)| report.is_none());
-    let outcome = is_simulated.then(|| forecast(snapshot.clone()));
+    let outcome = is_simulated.then(|| forecast(snapshot.clone())).transpose()?;
     let windows = || snapshot.nodes.iter().filter(|(_, node)| node.is_windows());
     let hosts: Vec<view::Node> = windows().map(|(name, node)| view::Node::of(name, node)).collect();
     let mut by_build: BTreeMap<Option<Build>, usize> = BTreeMap::new();
@@ -239,7 +243,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
         let node = pod.spec.node.as_ref().and_then(|name| snapshot.nodes.get(name));
         pod.spec.runtime_class.is_none() && node.is_some_and(NodeFields::is_windows)
     };
-    ClusterStatus {
+    Ok(ClusterStatus {
         pods_that_end: ending(pods.into_iter().flatten(), &hosts).count(),
         installation: None,
         pools: reports.iter().map(|(pool, report)| pool_summary(pool, *report, outcome.as_ref(), snapshot)).collect(),
@@ -262,7 +266,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
             .map(|(pool, _)| outdated(&pool.name_any()))
             .chain(unread(&snapshot.pods, &snapshot.workloads, &snapshot.policies))
             .collect(),
-    }
+    })
 }
 
 fn outdated(pool: &str) -> String {
@@ -425,14 +429,15 @@ fn pool_summary(
 
 /// Names the `DaemonSets` because of which taints of these pools are held, if the pools report the taints. A status names only the
 /// first of them, in words.
-pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) {
+pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) -> Result<(), Unfinished> {
     if pools.iter().any(|pool| !pool.held_taints.is_empty() && pool.held_for.is_empty()) {
-        let outcome = forecast(snapshot);
+        let outcome = forecast(snapshot)?;
         for pool in pools {
             let forecast = outcome.forecast.pool(&pool.name).filter(|_| !pool.held_taints.is_empty());
             pool.held_for = forecast.map(|forecast| forecast.without_pods.clone()).unwrap_or_default();
         }
     }
+    Ok(())
 }
 
 /// Returns the taints that winpool does not add yet, as the status of the pool reports them.

@@ -38,7 +38,7 @@ const STRAY: &str = "see winpool why: today it can be scheduled on a node on whi
 /// Returns what happens to the workloads of this cluster if the assumptions come true.
 ///
 /// # Errors
-/// Fails if an assumption selects no node or a node of another system, or if a node gets two versions.
+/// Fails if an assumption selects no node or a node of another system, if a node gets two versions, or if the operator does not finish.
 pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now: Now) -> Result<Upgrade, AssumeError> {
     let (before, started) = (view.nodes.known().cloned().unwrap_or_default(), view.started());
     let planned = Facts::with_planned_classes(&view).classes().keys().cloned().collect();
@@ -49,13 +49,13 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now:
     let notes = notes(&view);
     let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
     let unread = mem::take(&mut view.unread);
-    let mut scenario = Scenario::new(&before, view, &assumed, images, now);
+    let mut scenario = Scenario::new(&before, view, &assumed, images, now)?;
     let subjects = subjects(&scenario.now, &started, &scenario.present());
     let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
     scenario.asked = asked.with_admission(scenario.admission());
     facts.group(&scenario.asked);
     let facts = UpgradeFacts { assumed: &assumed, cluster: &facts, planned };
-    let stages = scenario.stages();
+    let stages = scenario.stages()?;
     let mut changes = PoolChanges::new(&scenario);
     let mut workloads = Vec::new();
     for subject in &subjects {
@@ -63,6 +63,9 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: &Images, now:
             Ok(workload) => workloads.push(workload),
             Err(reason) => left_out.push((reason, &subject.object.kind)),
         }
+    }
+    if let Some(unfinished) = changes.unfinished {
+        return Err(unfinished.into());
     }
     let unread = unread.iter().filter(|object| !subjects.iter().any(|subject| subject.stands_for(object)));
     left_out.extend(unread.map(|object| (LeftOutReason::KindNotRead, object.kind.as_str())));

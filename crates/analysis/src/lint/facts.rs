@@ -26,6 +26,7 @@ use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS, System, is_on_windows_only};
 use winpool_core::windows::Build;
 use winpool_core::windows::builds::{self, by_version};
 use winpool_core::windows::container_runtime::RuntimeName;
+use winpool_simulation::request;
 
 use crate::explain::forecast::{Simulation, Snapshot};
 use crate::image::{Host, Images};
@@ -35,7 +36,7 @@ use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
 use crate::remedy::Remedy;
 use crate::system;
 use crate::verdict::{self, AdmittedPod, Asked, Cluster, Group, History, OnNode, PlacedBy, one_of_each, settled};
-use crate::view::{Known, Node, Related, Request, SeenNode, View, after, relabelled};
+use crate::view::{Known, Node, Related, Request, SeenNode, View};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -71,7 +72,7 @@ impl Standing {
         let mut node = seen.object.node.clone();
         label_build(&mut node);
         let there = settled(&seen.host().as_read(&node));
-        let changed = |consent| keeping_off(after(&node, &assess(&node, policy, consent).plan).taints.taints());
+        let changed = |consent| keeping_off(request::node(&node, &assess(&node, policy, consent).plan).taints.taints());
         let owner = policy.owner(&node.labels).map(|entry| &entry.pool);
         let mut finished = changed(Consent::Given);
         let [barrier, while_held] = if is_settled(owner) {
@@ -666,7 +667,7 @@ impl Facts {
 /// Sets the label of the build, which the kubelet writes and the operator corrects.
 fn label_build(node: &mut NodeFields) {
     if let Some(build) = node.windows_build().filter(|_| node.is_windows()) {
-        node.labels = relabelled(&node.labels, [(names::WINDOWS_BUILD, Some(&*build.to_string()))]);
+        node.labels = request::labels(&node.labels, [(names::WINDOWS_BUILD, Some(&*build.to_string()))]);
     }
 }
 

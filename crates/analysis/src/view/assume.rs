@@ -17,10 +17,11 @@ use winpool_core::plan::taints::Consent;
 use winpool_core::pod::affinity::holds;
 use winpool_core::windows::Build;
 use winpool_core::windows::builds;
+use winpool_simulation::{Unfinished, request};
 
 use crate::image::known::name_of;
 
-use super::{SeenNode, View, after, relabelled};
+use super::{SeenNode, View};
 
 /// Labels of Azure Kubernetes Service that name the Windows version (learn.microsoft.com/azure/aks/use-labels).
 const AKS_VERSION: [&str; 3] =
@@ -62,6 +63,8 @@ pub enum AssumeError {
         "--assume gives node {node} two versions, {one} and {other}; change the selectors so that each node has one"
     )]
     TwoVersions { node: String, one: Build, other: Build },
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
 }
 
 fn versions() -> String {
@@ -183,7 +186,7 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
 pub fn without_version(labels: &Labels) -> Labels {
     let had = |key: &&str| labels.get(key).is_some();
     let keys = AKS_VERSION.into_iter().chain([names::WINDOWS_BUILD]);
-    relabelled(labels, keys.filter(had).map(|key| (key, None)))
+    request::labels(labels, keys.filter(had).map(|key| (key, None)))
 }
 
 /// The labels of the node whose values after an upgrade are not known.
@@ -204,14 +207,14 @@ fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
         changes.push((AKS_FIPS, Some("true")));
     }
     changes.extend(UNKNOWN.iter().map(|key| (*key, None)));
-    node.labels = relabelled(&node.labels, changes);
+    node.labels = request::labels(&node.labels, changes);
     node.kernel_version = Some(text.as_str().into());
     if let Some(info) = seen.written.pointer_mut("/status/nodeInfo") {
         info["kernelVersion"] = json!(text);
     }
     // The labels that are not true any more go.
     let capability_labels = assess(node, policy, Consent::Given).plan.capability_labels;
-    *node = after(node, &NodePlan { capability_labels, ..NodePlan::default() });
+    *node = request::node(node, &NodePlan { capability_labels, ..NodePlan::default() });
 }
 
 impl Assumed {

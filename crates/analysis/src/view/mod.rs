@@ -33,7 +33,7 @@ use crate::verdict::Cluster;
 pub use admission::{Added, Admission, Queued};
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};
-pub use node::{Node, SeenNode, after, reduced_node, relabelled};
+pub use node::{Node, SeenNode, reduced_node};
 pub use policies::{Creation, Policies, Request};
 pub use reduced::Reduced;
 pub(crate) use related::{CONFIGURATION, FILE_SYSTEM, IS_DEFAULT, KUEUE, QUEUE};

@@ -1,14 +1,13 @@
 //! A node.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::api::{Taint, names};
 use winpool_core::labels::Labels;
-use winpool_core::node::{MetadataChange, NodeFields, NodeObject, NodePlan, TaintList};
+use winpool_core::node::{NodeFields, NodeObject};
 use winpool_core::windows::container_runtime::RuntimeName;
 use winpool_core::windows::{ContainerRuntime, KernelVersion};
 
@@ -80,32 +79,6 @@ pub fn reduced_node(node: &Value) -> Value {
 
 fn is_pause_image(name: &Value) -> bool {
     name.as_str().is_some_and(|name| name.starts_with(PAUSE))
-}
-
-/// Returns the labels after changes: each sets a key to a value, or removes it.
-pub fn relabelled<'a>(labels: &Labels, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Labels {
-    let mut after: BTreeMap<&str, &str> = labels.with_prefix("").collect();
-    for (key, value) in changes {
-        match value {
-            Some(value) => drop(after.insert(key, value)),
-            None => drop(after.remove(key)),
-        }
-    }
-    after.into_iter().collect()
-}
-
-/// Returns the node after this plan was executed.
-pub fn after(node: &NodeFields, plan: &NodePlan) -> NodeFields {
-    let labels = relabelled(&node.labels, plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
-    let mut after = NodeFields { labels, ..node.clone() };
-    if let Some(change) = &plan.taints {
-        after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
-    }
-    if let Some(MetadataChange { to, .. }) = &plan.applied {
-        after.applied = to.as_deref().map(Into::into);
-        after.has_annotations |= to.is_some();
-    }
-    after
 }
 
 /// Returns the Windows version that the node reports, or else the build of its label.

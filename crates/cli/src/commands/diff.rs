@@ -82,7 +82,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         .collect();
     notes.dedup();
     let images = Images::default();
-    let difference = progress::during("comparing workloads", || Difference::of(before, after, &images, now()));
+    let difference = progress::during("comparing workloads", || Difference::of(before, after, &images, now()))?;
     let difference = Difference { notes, ..difference };
     output::print(arguments.output.format, &difference, || text(&difference))?;
     let fails = |added: &AddedWorkload| added.reason.is_some();

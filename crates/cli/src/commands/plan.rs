@@ -21,6 +21,7 @@ use winpool_client::terminal::{self, Outcome, some};
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::pod::Class;
 use winpool_core::words::count;
+use winpool_simulation::Unfinished;
 
 use crate::Error;
 use crate::commands::options::{AllNamespaces, Common};
@@ -85,7 +86,7 @@ pub async fn run(Arguments { common, against, resolve, assume, .. }: Arguments) 
     let spread = spread_note(&view, &facts);
     facts.add_images(images);
     let image_notes = if resolve.is_wanted() { image_notes(&view, &facts) } else { Vec::new() };
-    let mut forecast = progress::during("computing what the operator would do", || of(view, facts.images()));
+    let mut forecast = progress::during("computing what the operator would do", || of(view, facts.images()))?;
     let knows_nodes = without_nodes.is_none();
     forecast.summary.notes.extend(without_nodes.into_iter().chain(spread).chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
@@ -172,7 +173,7 @@ fn is_quiet(pool: &PoolForecast) -> bool {
 }
 
 /// Returns what the operator would do to this cluster.
-fn of(mut view: View, images: &Images) -> Forecast {
+fn of(mut view: View, images: &Images) -> Result<Forecast, Unfinished> {
     let in_dry_run = enforce(&mut view);
     let note = match &view.pods {
         Known::NotRead if view.workloads.known().is_none() => Some(
@@ -185,7 +186,7 @@ fn of(mut view: View, images: &Images) -> Forecast {
     let no_pool = view.pools.known().is_some_and(Vec::is_empty).then(|| NO_POOL.to_owned());
     let autoscalers = view.autoscalers.clone();
     let unread = unread(&view.pods, &view.workloads, &Policies::of(&view.related));
-    let outcome = forecast_of(view, images, now());
+    let outcome = forecast_of(view, images, now())?;
     let mut forecast = outcome.forecast;
     if !autoscalers.templates.is_empty() {
         let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
@@ -201,7 +202,7 @@ fn of(mut view: View, images: &Images) -> Forecast {
             "DryRun".clone_into(&mut pool.mode);
         }
     }
-    forecast
+    Ok(forecast)
 }
 
 fn text(forecast: &Forecast, knows_nodes: bool) -> Text {

@@ -123,7 +123,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         lacks: besides.lacks,
         previous: previous.as_ref(),
     };
-    let report = progress::during("writing the report", || report(view, question));
+    let report = progress::during("writing the report", || report(view, question))?;
     print(arguments.format, &report)?;
     Ok(gaps.outcome(if report.is_complete() { Outcome::Done } else { Outcome::Pending }))
 }

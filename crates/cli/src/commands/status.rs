@@ -79,7 +79,7 @@ pub async fn run(Arguments { common, assume, .. }: Arguments) -> Result<Outcome,
     let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
     let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
     let assumed = assume.note(&mut view)?;
-    let mut status = progress::during("computing the status", || status(&snapshot(view), is_assumed));
+    let mut status = progress::during("computing the status", || status(&snapshot(view), is_assumed))?;
     status.notes = assumed.into_iter().chain(status.notes).chain(missing).chain(lacks.notes).collect();
     let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
     status.installation = installed;

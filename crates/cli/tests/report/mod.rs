@@ -43,7 +43,7 @@ fn of_view(view: View, previous: Option<&Earlier>, lacks: Vec<Lack>) -> Report {
         lacks,
         previous,
     };
-    report(view, question)
+    report(view, question).unwrap()
 }
 
 fn of(objects: &Objects) -> Report {

@@ -1,7 +1,6 @@
 //! Nodes and pools to plan with, and the API server's way of applying a JSON Patch.
 
 pub mod any;
-mod apply;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -9,14 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use winpool_core::api::{Taint, WindowsPool, WindowsPoolStatus, names};
 use winpool_core::node::{NodeFields, TaintList};
-use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::classes::ClassesPlan;
 use winpool_core::plan::classes::runtime_class::{ClassAction, PlannedClass};
 use winpool_core::plan::nodes::assessment::Assessment;
@@ -25,13 +20,13 @@ use winpool_core::plan::patch::{node_patch, runtime_class_patch};
 use winpool_core::plan::pods::PodTable;
 use winpool_core::plan::pools::consent::PoolConsent;
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, PoolSpec};
-use winpool_core::plan::reconcile::ClassRequest;
 use winpool_core::plan::taints::Consent;
 use winpool_core::plan::{self, Now};
 use winpool_core::pod::Pod;
 use winpool_core::windows::Build;
+use winpool_simulation::request;
 
-pub use apply::apply;
+pub use winpool_simulation::request::apply;
 
 /// `metadata.uid` of every node here.
 pub const UID: &str = "0e2d4b7c-5b0f-4a5e-9d53-3a4f1c6f8a11";
@@ -117,8 +112,7 @@ pub fn table_of(pods: impl IntoIterator<Item: Borrow<Pod>>, now: Now) -> PodTabl
 
 /// Sets this label of the node.
 pub fn set_label(node: &mut NodeFields, key: &str, value: Option<&str>) {
-    let others = node.labels.with_prefix("").filter(|(other, _)| *other != key);
-    node.labels = others.chain(value.map(|value| (key, value))).collect();
+    node.labels = request::labels(&node.labels, [(key, value)]);
 }
 
 /// A pool named `default` of 2026-01-01 with an empty spec, merged with `changes` (YAML).
@@ -184,7 +178,12 @@ pub fn converge(node: &Value, policy: &Policy) -> Value {
 pub fn planned(node: &Value, policy: &Policy, consent: Consent<'_>) -> Value {
     let seen = read(node);
     let plan = plan::nodes::assessment::assess(&seen, policy, consent).plan;
-    if plan.is_empty() { node.clone() } else { apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap() }
+    if plan.is_empty() {
+        return node.clone();
+    }
+    let after = apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap();
+    assert_eq!(read(&after), request::node(&seen, &plan), "forecasts do not see what the patch does");
+    after
 }
 
 /// [`converge`] with this consent.
@@ -258,32 +257,4 @@ pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<Run
         }
     }
     classes
-}
-
-/// The class after this request, or `None` if it is gone. A new class gets this uid.
-pub fn request_class(
-    request: &ClassRequest,
-    current: Option<&RuntimeClass>,
-    uid: String,
-) -> Result<Option<RuntimeClass>, RequestError> {
-    match (request, current) {
-        (ClassRequest::Create(class), None) => {
-            let mut class = RuntimeClass::clone(class);
-            class.metadata.uid = Some(uid);
-            Ok(Some(class))
-        }
-        (ClassRequest::Patch { uid, version, changes }, Some(class)) => {
-            let patched = apply(&json!(class), &runtime_class_patch(uid, version, changes));
-            patched.map(|class| serde_json::from_value(class).unwrap()).map_err(|_| RequestError::Conflict)
-        }
-        (ClassRequest::Delete(seen), Some(class))
-            if seen.metadata.resource_version == class.metadata.resource_version =>
-        {
-            let mut kept = class.clone();
-            kept.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-            Ok(Some(kept).filter(|class| !class.finalizers().is_empty()))
-        }
-        (ClassRequest::Create(_) | ClassRequest::Delete(_), Some(_)) => Err(RequestError::Conflict),
-        (ClassRequest::Patch { .. } | ClassRequest::Delete(_), None) => Err(RequestError::Gone),
-    }
 }

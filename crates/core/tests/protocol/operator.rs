@@ -14,10 +14,11 @@ use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, OtherNodes};
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNodes};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of};
-use winpool_core::plan::reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next};
+use winpool_core::plan::reconcile::{Answer, CachedCluster, Memory, Step, next};
 use winpool_core::pod::Pod;
+use winpool_simulation::Caches;
 
-use super::cluster::{Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work};
+use super::cluster::{Classes, Kind, Node, Nodes, PoolObject, Pools, TODAY, Work};
 use super::model::Break;
 use super::shared::{Copies, Shared, fingerprint, share};
 
@@ -29,12 +30,8 @@ pub struct Operator {
     pub pools: Pools,
     pub classes: Classes,
     pub pods: Pods,
-    pub memory: Memory,
-    /// Windows nodes, and those that came back with another system.
-    windows: NodeTable,
-    reimaged: NodeTable,
-    /// The policy for writing nodes.
-    pub published: Option<Arc<Policy>>,
+    /// What it remembers, and its tables of nodes.
+    pub process: winpool_simulation::Operator,
     /// The request in flight for a pool, and the pool when it was sent.
     pub requests: BTreeMap<&'static str, (Step, PoolObject)>,
     /// The request in flight for a node; true if it is for a Windows node.
@@ -81,10 +78,7 @@ impl Operator {
             pools,
             classes,
             pods: Pods::Seen(Vec::new()),
-            memory: Memory::new(patience.unwrap_or(PATIENCE), Pauses::default()),
-            windows: NodeTable::new(patience.unwrap_or(PATIENCE)),
-            reimaged: NodeTable::new(patience.unwrap_or(PATIENCE)),
-            published: None,
+            process: winpool_simulation::Operator::new(patience.unwrap_or(PATIENCE)),
             requests: BTreeMap::new(),
             node_requests: BTreeMap::new(),
             decided_by: BTreeMap::new(),
@@ -107,46 +101,27 @@ impl Operator {
 
     /// A list of all nodes: earlier changes are unknown.
     pub fn list_nodes(&mut self, nodes: Nodes) {
-        self.count_nodes();
-        let (windows, mut others): (Vec<_>, Vec<_>) =
-            nodes.values().map(|node| Arc::clone(&node.seen)).partition(|node| node.node.is_windows());
-        if self.broken == Break::NoReimaged {
-            others.clear();
-        }
-        for (table, nodes) in [(&mut self.windows, windows), (&mut self.reimaged, others)] {
-            table.observe(NodeEvent::Listed(nodes), self.now);
-        }
+        self.process.count(&self.guarded(), self.now);
+        let is_shown = |node: &&Node| node.is_windows() || self.broken != Break::NoReimaged;
+        let shown: Vec<_> = nodes.values().filter(is_shown).map(|node| Arc::clone(&node.seen)).collect();
+        self.process.list(shown, self.now);
         self.nodes = nodes;
     }
 
     /// The next event of the watch of nodes. Windows nodes are watched by their label.
     pub fn watch_nodes(&mut self, nodes: Nodes) {
-        self.count_nodes();
+        self.process.count(&self.guarded(), self.now);
         let before = std::mem::replace(&mut self.nodes, nodes);
         for name in before.keys().filter(|name| !self.nodes.contains_key(*name)) {
-            self.windows.observe(NodeEvent::Deleted((*name).into()), self.now);
-            self.reimaged.observe(NodeEvent::Deleted((*name).into()), self.now);
+            self.process.lose(name, self.now);
         }
         for (name, node) in self.nodes.iter().filter(|(name, node)| before.get(*name) != Some(node)) {
-            let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
-            if !node.is_windows() {
-                std::mem::swap(&mut shows, &mut hides);
-            }
-            hides.observe(NodeEvent::Deleted((*name).into()), self.now);
             if node.is_windows() || self.broken != Break::NoReimaged {
-                shows.observe(NodeEvent::Seen(Arc::clone(&node.seen)), self.now);
+                self.process.see(Arc::clone(&node.seen), self.now);
+            } else {
+                self.process.lose(name, self.now);
             }
         }
-    }
-
-    fn count_nodes(&mut self) {
-        let policy = self.memory.policy(&self.guarded());
-        self.windows.count_by(policy.clone(), self.now);
-        self.reimaged.count_by(policy, self.now);
-    }
-
-    fn table(&mut self, is_windows: bool) -> &mut NodeTable {
-        if is_windows { &mut self.windows } else { &mut self.reimaged }
     }
 
     fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
@@ -165,7 +140,7 @@ impl Operator {
         table.end_list();
         // Without DaemonSets the nodes decide nothing.
         let none = NodeTable::default();
-        let nodes = if works.is_empty() { &none } else { &self.windows };
+        let nodes = if works.is_empty() { &none } else { &self.process.windows };
         let facts = ClusterFacts { nodes, policy: &policy_of(&pools), classes: &classes };
         table.look(Some(WindowsNodes::of(&facts, OtherNodes::default(), &none)), self.now);
         let pods = match &self.pods {
@@ -173,17 +148,9 @@ impl Operator {
             Pods::Denied => Err(UnknownPods::Denied("pods is forbidden".to_owned())),
             Pods::Seen(_) | Pods::Unlisted => Ok(&table),
         };
-        let mut cluster = CachedCluster {
-            pools: &pools,
-            classes: &classes,
-            nodes: &mut self.windows,
-            unconfined: None,
-            outages: BTreeMap::new(),
-            pods,
-            unknown_daemon_sets: None,
-            health: PodHealth::Off,
-        };
-        work(&mut cluster, &mut self.memory, now)
+        let (unknown_daemon_sets, outages, health) = (None, BTreeMap::new(), PodHealth::Off);
+        let caches = Caches { pools: &pools, classes: &classes, pods, unknown_daemon_sets, outages, health };
+        self.process.with_cluster(caches, |cluster, memory| work(cluster, memory, now))
     }
 
     /// Advances all pools until they wait for an answer.
@@ -211,22 +178,20 @@ impl Operator {
             }
         }
         if self.broken == Break::EvidenceAfterwards {
-            self.publish(Arc::new(self.memory.policy(&self.guarded())));
+            self.publish(&Arc::new(self.process.memory.policy(&self.guarded())));
         }
-        self.memory.take_notes();
+        self.process.memory.take_notes();
     }
 
-    fn publish(&mut self, policy: Arc<Policy>) {
-        if self.published.as_ref() != Some(&policy) {
-            self.windows.write_by(Some(Arc::clone(&policy)), self.now);
-            self.reimaged.write_by(Some(Arc::clone(&policy)), self.now);
-            self.published = Some(policy);
+    fn publish(&mut self, policy: &Arc<Policy>) {
+        if self.process.published.as_ref() != Some(policy) {
+            self.process.publish(policy, self.now);
         }
     }
 
     fn follow(&mut self, step: Option<Step>) {
         let Some(Step::Publish(policy)) = step else { return };
-        self.publish(self.broken_policy(&policy).map_or(policy, Arc::new));
+        self.publish(&self.broken_policy(&policy).map_or(policy, Arc::new));
     }
 
     /// The policy if a safeguard is left out.
@@ -250,9 +215,9 @@ impl Operator {
         }
         let (now, is_windows) = (self.now, self.nodes.get(name).is_some_and(|node| node.is_windows()));
         if let Some(policy) = self.with_claims(name) {
-            self.table(is_windows).write_by(Some(Arc::new(policy)), now);
+            self.process.table(is_windows).write_by(Some(Arc::new(policy)), now);
         }
-        let step = self.table(is_windows).next(name, now);
+        let step = self.process.table(is_windows).next(name, now);
         self.take_node_step(name, is_windows, step);
     }
 
@@ -270,7 +235,7 @@ impl Operator {
             NodeAnswer::Written(_) if self.broken == Break::TrustsAnswers => NodeAnswer::Written(None),
             answer => answer,
         };
-        let step = self.table(is_windows).answer(name, answer, now);
+        let step = self.process.table(is_windows).answer(name, answer, now);
         let step =
             if self.broken == Break::NoParts && is_denied { self.deny_parts(name, is_windows, step) } else { step };
         let forgets = match self.broken {
@@ -281,8 +246,8 @@ impl Operator {
         if forgets {
             // As if the node were a new one.
             let object = Arc::clone(&self.nodes[name].seen);
-            self.table(is_windows).observe(NodeEvent::Deleted(name.into()), now);
-            self.table(is_windows).observe(NodeEvent::Seen(object), now);
+            self.process.table(is_windows).observe(NodeEvent::Deleted(name.into()), now);
+            self.process.table(is_windows).observe(NodeEvent::Seen(object), now);
         }
         self.take_node_step(name, is_windows, step);
     }
@@ -291,7 +256,7 @@ impl Operator {
     fn deny_parts(&mut self, name: &'static str, is_windows: bool, mut step: NodeStep) -> NodeStep {
         let now = self.now;
         while matches!(step, NodeStep::Patch { .. }) {
-            step = self.table(is_windows).answer(
+            step = self.process.table(is_windows).answer(
                 name,
                 NodeAnswer::Refused(RequestError::Denied("a policy".to_owned())),
                 now,
@@ -314,7 +279,7 @@ impl Operator {
                 if self.broken == Break::BlindDeletion {
                     // The operator does not know that the request is in flight.
                     let now = self.now;
-                    self.table(is_windows).answer(name, NodeAnswer::Refused(RequestError::Gone), now);
+                    self.process.table(is_windows).answer(name, NodeAnswer::Refused(RequestError::Gone), now);
                 }
             }
         }
@@ -336,7 +301,7 @@ impl Operator {
     /// The `DaemonSets` by which this plan was decided, if it adds a taint.
     fn known(&self, name: &str, plan: &NodePlan) -> Pods {
         let labels = self.nodes.get(name).map(|node| &node.seen.node.labels);
-        let owner = self.published.as_ref().zip(labels).and_then(|(policy, labels)| policy.owner(labels));
+        let owner = self.process.published.as_ref().zip(labels).and_then(|(policy, labels)| policy.owner(labels));
         let adds = plan.taints.as_ref().is_some_and(|change| !change.added.is_empty());
         let known = owner.filter(|_| adds).and_then(|owner| self.decided_by.get(owner.pool.spec.name.as_str()));
         known.cloned().unwrap_or_else(|| Pods::Seen(Vec::new()))
@@ -346,14 +311,14 @@ impl Operator {
     fn with_claims(&self, name: &str) -> Option<Policy> {
         let node = self.nodes.get(name).filter(|_| self.broken == Break::NoEvidence)?;
         let claims = node.seen.node.applied.as_deref().and_then(Applied::parse)?;
-        Some(changed(self.published.as_ref()?, &|pool| {
+        Some(changed(self.process.published.as_ref()?, &|pool| {
             pool.managed_taints.extend(claims.taints.iter().filter_map(|text| text.parse().ok()));
         }))
     }
 
     pub fn answer(&mut self, pool: &'static str, answer: Answer) {
         let Some((step, _)) = self.requests.remove(pool) else { return };
-        self.memory.answer(pool, &step, answer, self.now);
+        self.process.memory.answer(pool, &step, answer, self.now);
     }
 }
 

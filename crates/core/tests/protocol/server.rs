@@ -12,13 +12,13 @@ use winpool_core::plan::nodes::NodeAnswer;
 use winpool_core::plan::patch::{finalizer_patch, status_patch};
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::plan::reconcile::{Answer, ClassRequest, Step};
+use winpool_simulation::request::{self, apply};
 
 use super::cluster::{self, Class, Node, PoolObject, Work};
 use super::model::{Break, Fault, Write};
 use super::operator::{NodePatch, Pods};
 use super::shared::fingerprint;
 use super::state::{PAUSE, SentPatch, State, Turn, World};
-use crate::common::{apply, request_class};
 
 impl State {
     /// The request for this pool arrives, or meets a fault. `None` if it cannot meet that fault.
@@ -227,7 +227,7 @@ impl World {
         let current = self.classes.truth().get(name).cloned();
         self.made += usize::from(matches!(request, ClassRequest::Create(_)));
         let uid = format!("{name}-{}", self.made);
-        let after = match request_class(request, current.as_deref().map(AsRef::as_ref), uid) {
+        let after = match request::class(request, current.as_deref().map(AsRef::as_ref), uid) {
             Err(refusal) => return Answer::Refused(refusal),
             Ok(after) => after,
         };

@@ -1,61 +1,38 @@
 //! A cluster in memory whose API server can refuse any request.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use json_patch::Patch;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_core::api::{Problem, WindowsPool, WindowsPoolStatus, names};
-use winpool_core::node::{NodeFields, NodeObject, NodePlan, TaintList};
-use winpool_core::plan::Now;
+use winpool_core::node::NodeFields;
 use winpool_core::plan::attempt::{Outage, RequestError};
-use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, OtherNodes};
-use winpool_core::plan::patch::{finalizer_patch, status_patch};
-use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes};
-use winpool_core::plan::pools::pool::{GuardedPool, Policy, policy_of};
-use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next};
+use winpool_core::plan::nodes::NodeAnswer;
+use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable};
+use winpool_core::plan::pools::pool::{GuardedPool, Policy};
+use winpool_core::plan::reconcile::{Answer, ClassRequest, Step};
 use winpool_core::pod::{DaemonSet, Pod, PodProgress, PodSpec};
+use winpool_simulation::Cluster;
 
-use crate::common::{
-    self, apply, at_registration, node, now, pool_object, read, recorded_in, request_class, set_label,
-};
+use crate::common::{self, at_registration, node, now, pool_object, read, recorded_in};
 
 pub const MINE: &str = "os=windows:NoSchedule";
 
 /// The API server's answer to a request that it does not execute.
 type Refuse = dyn Fn(&str) -> Option<RequestError>;
 
-/// The time before winpool retries a refused request, and the time that a deletion waits without progress.
-const PATIENCE: Duration = Duration::from_mins(10);
-
 /// The cluster, with a record of requests.
 pub struct World {
-    pub pools: Vec<Arc<GuardedPool>>,
-    /// The nodes by name. The name is also the uid.
-    pub nodes: BTreeMap<String, NodeFields>,
-    pub classes: BTreeMap<String, Arc<RuntimeClass>>,
+    cluster: Cluster,
     pub pods: Vec<Pod>,
     pub daemon_sets: Vec<DaemonSet>,
     /// The nodes whose changes the API server refuses.
     pub blocked: BTreeSet<String>,
     /// The nodes whose next change is executed, while its answer is lost.
     pub unanswered: BTreeSet<String>,
-    pub now: Now,
-    pub memory: Memory,
-    /// The policy by which winpool changes nodes.
-    pub published: Option<Arc<Policy>>,
-    /// winpool's tables of Windows nodes, and of nodes that came back with another system.
-    tables: [NodeTable; 2],
-    table: PodTable,
-    pub unknown_pods: Option<UnknownPods>,
-    pub unknown_daemon_sets: Option<UnknownPods>,
-    health: PodHealth,
-    /// The kinds that winpool cannot read.
-    pub outages: BTreeMap<&'static str, Outage>,
     /// Requests that were sent, such as `Create windows-2022`.
     pub sent: Vec<String>,
     /// The API server's answers to requests that it does not execute.
@@ -66,7 +43,20 @@ pub struct World {
     pub prunes: bool,
     /// The table by which pods are counted, in tests about that.
     pub counted: Option<PodTable>,
-    version: u64,
+}
+
+impl Deref for World {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
 }
 
 pub fn failed() -> RequestError {
@@ -103,20 +93,6 @@ fn line(step: &Step) -> Option<String> {
     })
 }
 
-/// Changes the node by this plan.
-fn execute(node: &mut NodeFields, plan: &NodePlan) {
-    for change in plan.labels() {
-        set_label(node, &change.key, change.to.as_deref());
-    }
-    if let Some(change) = &plan.taints {
-        node.taints = Arc::new(TaintList::new(Some(change.to.clone())));
-    }
-    if let Some(change) = &plan.applied {
-        node.applied = change.to.as_deref().map(Into::into);
-        node.has_annotations |= change.to.is_some();
-    }
-}
-
 /// A pod that has started.
 pub fn started(spec: PodSpec) -> Pod {
     let (namespace, name) = ("shop".to_owned(), "web".to_owned());
@@ -144,51 +120,21 @@ impl World {
         pools: impl IntoIterator<Item = WindowsPool>,
         nodes: impl IntoIterator<Item = (&'n str, Value)>,
     ) -> Self {
-        let refuse = Box::new(|_: &str| None);
-        let mut world = Self {
-            pools: Vec::new(),
-            nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect(),
-            classes: BTreeMap::new(),
+        let nodes = nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect();
+        let mut cluster = Cluster::new(nodes, now());
+        pools.into_iter().for_each(|pool| cluster.put_pool(&pool.into()));
+        cluster.watch();
+        Self {
+            cluster,
             pods: Vec::new(),
             daemon_sets: Vec::new(),
             blocked: BTreeSet::new(),
             unanswered: BTreeSet::new(),
-            now: now(),
-            memory: Memory::default(),
-            published: None,
-            tables: [NodeTable::new(PATIENCE), NodeTable::new(PATIENCE)],
-            table: PodTable::default(),
-            unknown_pods: None,
-            unknown_daemon_sets: None,
-            health: PodHealth::Off,
-            outages: BTreeMap::new(),
             sent: Vec::new(),
-            refuse,
+            refuse: Box::new(|_: &str| None),
             reverts: None,
             prunes: false,
             counted: None,
-            version: 0,
-        };
-        for mut pool in pools {
-            let name = pool.name_any();
-            pool.metadata.uid.get_or_insert(name);
-            world.pools.push(Arc::new(pool.into()));
-        }
-        world.restart();
-        world
-    }
-
-    /// Another process starts, without memory.
-    pub fn restart(&mut self) {
-        (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
-        self.tables = [NodeTable::new(PATIENCE), NodeTable::new(PATIENCE)];
-        self.table = PodTable::default();
-        self.count_nodes();
-        let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let objects: Vec<_> = names.iter().map(|name| self.object(name)).collect();
-        let (windows, others) = objects.into_iter().partition(|object| object.node.is_windows());
-        for (table, nodes) in self.tables.iter_mut().zip([windows, others]) {
-            table.observe(NodeEvent::Listed(nodes), self.now.instant);
         }
     }
 
@@ -225,14 +171,6 @@ impl World {
         self.put_class(common::class(text).as_ref().clone());
     }
 
-    fn put_class(&mut self, mut class: RuntimeClass) -> Arc<RuntimeClass> {
-        self.version += 1;
-        class.metadata.resource_version = Some(self.version.to_string());
-        let (name, class) = (class.name_any(), Arc::new(class));
-        self.classes.insert(name, Arc::clone(&class));
-        class
-    }
-
     pub fn advance(&mut self, by: Duration) {
         self.now.instant += by;
         self.now.time += SignedDuration::try_from(by).unwrap();
@@ -250,13 +188,12 @@ impl World {
 
     /// Stores the pool after this change of its object.
     fn update_pool(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
-        self.version += 1;
-        let pool = self.pools.iter_mut().find(|pool| pool.name_any() == name).unwrap();
+        let pool = self.guarded(name);
         let mut object = json!(pool.pool().unwrap());
         (object["metadata"], object["status"]) = (json!(pool.metadata), json!(pool.status));
         change(&mut object);
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        *pool = serde_json::from_value(object).map(Arc::new).unwrap();
+        let changed: GuardedPool = serde_json::from_value(object).unwrap();
+        self.put_pool(&changed);
     }
 
     /// A user deletes `default`.
@@ -287,36 +224,8 @@ impl World {
         self.watch();
     }
 
-    fn object(&mut self, name: &str) -> Arc<NodeObject> {
-        self.version += 1;
-        let (resource_version, node) = (self.version.to_string().into(), self.nodes[name].clone());
-        Arc::new(NodeObject { name: name.into(), uid: name.into(), resource_version, node, other_writer: None })
-    }
-
-    fn count_nodes(&mut self) {
-        let policy = self.memory.policy(&self.pools);
-        self.tables.iter_mut().for_each(|table| table.count_by(policy.clone(), self.now.instant));
-    }
-
-    /// Shows all nodes to winpool, as its watches do.
-    pub fn watch(&mut self) {
-        self.count_nodes();
-        let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let objects: Vec<_> = names.iter().map(|name| self.object(name)).collect();
-        for (table, is_of_windows) in self.tables.iter_mut().zip([true, false]) {
-            let is_shown = |name: &str| self.nodes.get(name).is_some_and(|node| node.is_windows() == is_of_windows);
-            let gone = table.nodes().map(|(object, _)| Arc::clone(&object.name)).filter(|name| !is_shown(name));
-            for name in gone.collect::<Vec<_>>() {
-                table.observe(NodeEvent::Deleted(name), self.now.instant);
-            }
-            for object in objects.iter().filter(|object| is_shown(&object.name)) {
-                table.observe(NodeEvent::Seen(Arc::clone(object)), self.now.instant);
-            }
-        }
-    }
-
     pub fn guarded(&self, name: &str) -> &GuardedPool {
-        self.pools.iter().find(|pool| pool.name_any() == name).unwrap()
+        self.pool(name).unwrap()
     }
 
     pub fn status(&self) -> WindowsPoolStatus {
@@ -351,47 +260,34 @@ impl World {
 
     /// Shows the pods to winpool, as its watch does.
     fn watch_pods(&mut self) {
-        self.table.begin_list();
-        self.pods.iter().for_each(|pod| self.table.see(pod, self.now));
-        self.table.end_list();
-        self.table.daemon_sets.begin_list();
-        self.daemon_sets.iter().for_each(|set| self.table.daemon_sets.see(set, self.now.instant));
-        self.table.daemon_sets.end_list(self.now.instant);
-    }
-
-    /// Shows the cluster to winpool.
-    fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
-        let classes: Vec<_> = self.classes.values().cloned().collect();
-        let [nodes, _] = &mut self.tables;
-        let facts = ClusterFacts { nodes, policy: &policy_of(&self.pools), classes: &classes };
-        self.table.look(Some(WindowsNodes::of(&facts, OtherNodes::default(), &NodeTable::default())), self.now.instant);
-        let mut cluster = CachedCluster {
-            pools: &self.pools,
-            classes: &classes,
-            nodes,
-            unconfined: None,
-            outages: self.outages.clone(),
-            pods: self.unknown_pods.clone().map_or(Ok(&self.table), Err),
-            unknown_daemon_sets: self.unknown_daemon_sets.clone(),
-            health: self.health.clone(),
-        };
-        work(&mut cluster, &mut self.memory, self.now)
+        let Self { cluster, pods, daemon_sets, .. } = self;
+        let (table, now) = (&mut cluster.pods, cluster.now);
+        table.begin_list();
+        for pod in &*pods {
+            table.see(pod, now);
+        }
+        table.end_list();
+        table.daemon_sets.begin_list();
+        for set in &*daemon_sets {
+            table.daemon_sets.see(set, now.instant);
+        }
+        table.daemon_sets.end_list(now.instant);
     }
 
     /// One step of this pool, carried out unless the API server refuses it.
     pub fn step(&mut self, pool: &str) -> Step {
         self.watch_pods();
         self.count_pods();
-        let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, pool, now));
-        let answer = self.answer(pool, &step);
-        self.memory.answer(pool, &step, answer, self.now.instant);
+        let step = self.cluster.next(pool);
+        let answer = self.reply(pool, &step);
+        self.cluster.answer(pool, &step, answer);
         if let Step::Publish(policy) = &step {
             self.assert_recorded(policy);
         }
         step
     }
 
-    fn answer(&mut self, pool: &str, step: &Step) -> Answer {
+    fn reply(&mut self, pool: &str, step: &Step) -> Answer {
         let Some(line) = line(step) else { return self.execute(pool, step) };
         self.sent.push(line.clone());
         if self.reverts.is_some_and(|reverts| line.starts_with(reverts)) {
@@ -413,77 +309,18 @@ impl World {
         }
     }
 
-    fn execute(&mut self, pool: &str, step: &Step) -> Answer {
-        match step {
-            Step::Wait(_) => Answer::Done,
-            Step::Publish(policy) => {
-                self.published = Some(Arc::clone(policy));
-                for table in &mut self.tables {
-                    table.write_by(Some(Arc::clone(policy)), self.now.instant);
-                }
-                Answer::Done
-            }
-            Step::ReadPool { .. } => {
-                let found = self.pools.iter().find(|found| found.name_any() == pool);
-                Answer::Pool(found.map(|found| Box::new(found.metadata.clone())))
-            }
-            Step::SetFinalizer(wanted) => self.patch_pool(pool, |seen| finalizer_patch(&seen.metadata, *wanted)),
-            Step::Class(class) => self.request(&class.name, &class.request),
-            Step::ListLabelledNodes => {
-                let is_labelled = |node: &NodeFields| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
-                let labelled = self.nodes.iter().filter(|(_, node)| is_labelled(node));
-                Answer::Nodes(labelled.map(|(name, _)| name.clone()).collect())
-            }
-            Step::WriteStatus { status, seen, .. } => {
-                self.patch_pool(pool, |pool| status_patch(&pool.uid().unwrap(), seen.as_ref(), status))
-            }
-        }
-    }
-
-    fn patch_pool(&mut self, name: &str, patch: impl FnOnce(&GuardedPool) -> Patch) -> Answer {
-        if !self.pools.iter().any(|pool| pool.name_any() == name) {
-            return Answer::Refused(RequestError::Gone);
-        }
-        let patch = patch(self.guarded(name));
-        let mut is_stale = false;
-        self.update_pool(name, |object| match apply(object, &patch) {
-            Ok(after) => *object = after,
-            Err(_) => is_stale = true,
-        });
-        let answer = Answer::Written(Box::new(self.guarded(name).clone()));
-        self.pools.retain(|pool| pool.metadata.deletion_timestamp.is_none() || !pool.finalizers().is_empty());
-        if is_stale { Answer::Refused(RequestError::Conflict) } else { answer }
-    }
-
-    fn request(&mut self, name: &str, request: &ClassRequest) -> Answer {
-        let uid = format!("{name}-{}", self.version);
-        match request_class(request, self.classes.get(name).map(AsRef::as_ref), uid) {
-            Err(refusal) => Answer::Refused(refusal),
-            Ok(Some(class)) => Answer::Class(Some(self.put_class(class))),
-            Ok(None) => {
-                self.classes.remove(name);
-                Answer::Done
-            }
-        }
-    }
-
     /// Executes the steps of every node until it waits. True if a node changed.
     pub fn write_nodes(&mut self) -> bool {
         let mut wrote = false;
-        for (name, node) in &mut self.nodes {
-            let table = &mut self.tables[usize::from(!node.is_windows())];
-            let mut step = table.next(name, self.now.instant);
-            while let NodeStep::Patch { plan, .. } = step {
-                let answer = if self.blocked.contains(name) {
-                    NodeAnswer::Refused(denied())
-                } else {
-                    wrote = true;
-                    execute(node, &plan);
-                    let is_lost = self.unanswered.remove(name);
-                    if is_lost { NodeAnswer::Refused(failed()) } else { NodeAnswer::Written(None) }
-                };
-                step = table.answer(name, answer, self.now.instant);
-            }
+        while let Some((name, plan)) = self.next_patch() {
+            let answer = if self.blocked.contains(&*name) {
+                NodeAnswer::Refused(denied())
+            } else {
+                wrote = true;
+                let answer = self.execute_node(&name, &plan);
+                if self.unanswered.remove(&*name) { NodeAnswer::Refused(failed()) } else { answer }
+            };
+            self.answer_node(&name, answer);
         }
         if wrote {
             self.watch();
@@ -504,7 +341,7 @@ impl World {
                 table.count(&ClusterFacts { nodes: cluster.nodes, policy: &policy, classes: cluster.classes }, now);
             });
             let summary = table.summary().cloned().unwrap_or_default();
-            self.health = PodHealth::Seen { summary, unseen: None };
+            self.cluster.health = PodHealth::Seen { summary, unseen: None };
         }
         self.counted = Some(table);
     }

@@ -64,7 +64,7 @@ fn a_taint_whose_record_was_replaced_while_winpool_did_not_run_stays_and_is_name
     world.delete();
     assert!(seconds_until_gone(&mut world) < 5);
     assert_eq!((world.taints("win-1").len(), world.taints("win-2").len()), (1, 0));
-    let notes = format!("{:?}", world.memory.take_notes());
+    let notes = format!("{:?}", world.operator.memory.take_notes());
     assert!(
         notes.contains("1 node with a taint of the pool") && notes.contains("taint nodes win-1 os:NoSchedule-"),
         "{notes}"
@@ -83,7 +83,7 @@ fn a_taint_that_a_record_claims_is_not_said_to_have_no_record() {
         assert!(seconds_until_gone(&mut world) < 5, "{fact}");
         assert_eq!(world.taints("win-1"), [MINE], "{fact}");
         assert!(world.nodes["win-1"].applied.as_deref().unwrap().contains(MINE), "{fact}");
-        let notes = format!("{:?}", world.memory.take_notes());
+        let notes = format!("{:?}", world.operator.memory.take_notes());
         assert!(!notes.contains("that no record says"), "{fact}: {notes}");
     }
 }
@@ -93,7 +93,7 @@ fn an_uninstall_does_not_wait_for_what_the_api_server_refuses() {
     let mut world = world();
     world.blocked.insert("win-1".to_owned());
     world.refuse("Patch", denied());
-    world.memory.is_uninstalled = true;
+    world.operator.memory.is_uninstalled = true;
     world.delete();
     assert!(seconds_until_gone(&mut world) < 5);
     assert_eq!((world.taints("win-1").len(), world.taints("win-2").len()), (1, 0));
@@ -124,7 +124,7 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
                 assert!(message.contains("waits") && message.contains(expected), "{fact}: {message}");
                 let seconds = seconds_until_gone(&mut world);
                 assert!((580..720).contains(&seconds), "{fact}: {seconds}");
-                let notes = format!("{:?}", world.memory.take_notes());
+                let notes = format!("{:?}", world.operator.memory.take_notes());
                 let words = if blocks_node { "1 node that winpool cannot change" } else { "keeps winpool's labels" };
                 let is_said = blocks_node || (expected.contains("RuntimeClass") && is_denied);
                 assert_eq!(notes.contains(words), is_said, "{fact}: {notes}");

@@ -64,8 +64,8 @@ fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
             world.wait(3);
             assert!(world.classes.len() <= 2, "{:?}", world.classes.keys());
         }
-        world.memory.take_notes();
-        format!("{:?}", world.memory).len()
+        world.operator.memory.take_notes();
+        format!("{:?}", world.operator.memory).len()
     };
     let (few, many) = (size_after(5), size_after(50));
     assert!(many < 2 * few, "{few} bytes became {many}");
@@ -76,11 +76,11 @@ fn a_class_is_reported_as_released_once_and_only_after_its_release() {
     let mut world = World::at_rest("{}");
     world.pods = vec![of_class("windows-2022")];
     world.refuse("Patch windows-2022", failed());
-    world.memory.take_notes();
+    world.operator.memory.take_notes();
     world.delete();
     world.wait(30);
     let released = |world: &mut World| {
-        let notes = world.memory.take_notes();
+        let notes = world.operator.memory.take_notes();
         notes.iter().filter(|(_, note)| matches!(note, Note::ClassReleased(..))).count()
     };
     assert_eq!(released(&mut world), 0, "it still has winpool's labels");
@@ -95,10 +95,10 @@ fn a_class_that_a_foreign_finalizer_keeps_is_not_reported_as_deleted() {
     for (finalizers, deleted) in [("[]", 1), ("[example.com/keep]", 0)] {
         let mut world = World::at_rest("{}");
         world.change_class("windows-2022", &format!("metadata: {{finalizers: {finalizers}}}"));
-        world.memory.take_notes();
+        world.operator.memory.take_notes();
         world.delete();
         world.wait(3);
-        let notes = world.memory.take_notes();
+        let notes = world.operator.memory.take_notes();
         let count = notes.iter().filter(|(_, note)| matches!(note, Note::ClassDeleted(_))).count();
         assert_eq!(count, deleted, "{finalizers}: {notes:?}");
         assert_eq!(world.classes.contains_key("windows-2022"), deleted == 0);
@@ -141,7 +141,7 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_taints() {
         unknown_daemon_sets: None,
         health: PodHealth::Off,
     };
-    let Some(Step::Publish(policy)) = world.memory.drop_gone(&mut cluster, now().instant) else {
+    let Some(Step::Publish(policy)) = world.operator.memory.drop_gone(&mut cluster, now().instant) else {
         panic!("the old pool stays in force")
     };
     let [PoolEntry { pool, ready }] = policy.entries() else { panic!("{policy:?}") };

@@ -48,7 +48,7 @@ fn a_status_that_is_reverted_proves_nothing() {
     world.reverts = Some("WriteStatus");
     world.wait(2);
     assert!(world.taints("win").is_empty(), "no status records the taint");
-    let notes = world.memory.take_notes();
+    let notes = world.operator.memory.take_notes();
     let says_so = |note: &Note| matches!(note, Note::Problem(problem) if problem.message.contains(WORDS));
     assert_eq!(notes.iter().filter(|(_, note)| says_so(note)).count(), 1, "{notes:?}");
     assert_eq!(sent_in(&mut world, 500, "WriteStatus"), 0);
@@ -62,7 +62,7 @@ fn an_api_server_that_does_not_store_the_taints_of_the_status_is_named_and_no_ta
     let mut world = World::with("{}");
     (world.reverts, world.prunes) = (Some("WriteStatus"), true);
     world.wait(5);
-    let sent = world.memory.status_of("default").unwrap();
+    let sent = world.operator.memory.status_of("default").unwrap();
     let ready = sent.conditions.iter().find(|found| found.type_ == condition::READY).unwrap();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason::STATUS_NOT_STORED));
     assert!(ready.message.contains("apply the CustomResourceDefinition of this version"), "{}", ready.message);

@@ -130,7 +130,7 @@ fn what_status_does_not_record_is_not_published() {
     world.refuse("WriteStatus", failed());
     world.wait(2);
     assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("default"), "a label needs no record");
-    let published = world.published.clone().unwrap();
+    let published = world.operator.published.clone().unwrap();
     let ready = published.pool("default").unwrap();
     assert_eq!(ready.managed_taints.len(), 0);
     assert_eq!(world.taints("win"), [""; 0]);
@@ -161,7 +161,7 @@ fn a_pool_whose_finalizer_cannot_be_added_does_nothing_and_says_so() {
         world.refuse("SetFinalizer true", refusal);
         world.rest();
         assert_eq!(world.condition(condition::READY).0, expected);
-        let mut published = world.published.iter().flat_map(|policy| policy.entries());
+        let mut published = world.operator.published.iter().flat_map(|policy| policy.entries());
         assert!(world.classes.is_empty() && published.all(|entry| !entry.ready));
     }
 }
@@ -279,8 +279,8 @@ fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
     for _ in 0..30 {
         world.step("default");
     }
-    assert!(world.published.is_some());
-    let published = world.published.clone().unwrap();
+    assert!(world.operator.published.is_some());
+    let published = world.operator.published.clone().unwrap();
     let owner = published.owner(&world.nodes["win"].labels).unwrap();
     assert_eq!((owner.pool.spec.name.as_str(), owner.ready), ("older", false));
     world.rest();

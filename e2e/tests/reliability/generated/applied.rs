@@ -260,7 +260,7 @@ async fn settled(client: &Client, when: &str) {
 fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> ForecastOutcome {
     let valid = pools.into_iter().filter(|pool| pool.read().is_ok()).filter_map(|pool| pool.pool().ok().cloned());
     let without_status = valid.map(|pool| GuardedPool::from(WindowsPool { status: None, ..pool }));
-    forecast(Snapshot { pools: without_status.collect(), ..fresh.clone() })
+    forecast(Snapshot { pools: without_status.collect(), ..fresh.clone() }).unwrap()
 }
 
 /// True if the history does not matter. In `DryRun` a pool leaves earlier changes, earlier taints are not
@@ -316,7 +316,7 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
 fn without_older_facts(node: &NodeFields, expected: &NodeFields) -> NodeFields {
     let older = node.labels.with_prefix("runs.winpool.dev/").filter(|(key, _)| expected.labels.get(key).is_none());
     NodeFields {
-        labels: winpool_analysis::view::relabelled(&node.labels, older.map(|(key, _)| (key, None))),
+        labels: winpool_simulation::request::labels(&node.labels, older.map(|(key, _)| (key, None))),
         ..node.clone()
     }
 }

@@ -12,16 +12,16 @@ use winpool_core::plan::classes::runtime_class::{is_made_by_winpool, owner, sele
 use winpool_core::plan::pools::pool::{Hosts, Policy, Pool, WantedTaints};
 use winpool_core::plan::reconcile::Note;
 use winpool_core::windows::builds;
+use winpool_simulation::Cluster;
 
 use super::result::{Change, ClassForecast, NodeForecast};
-use super::simulation::Simulation;
 
 const ANNOTATION: &str = "metadata.annotations[winpool.dev/applied]";
 const TAINTS: &str = "spec.taints";
 
 /// Returns the nodes that differ.
-pub(super) fn nodes(before: &BTreeMap<String, NodeFields>, after: &Simulation) -> Vec<NodeForecast> {
-    let policy = after.published.clone().unwrap_or_default();
+pub(super) fn nodes(before: &BTreeMap<String, NodeFields>, after: &Cluster) -> Vec<NodeForecast> {
+    let policy = after.operator.published.clone().unwrap_or_default();
     let differing = before.iter().filter_map(|(name, before)| Some((name, before, after.nodes.get(name)?)));
     let differing = differing.filter_map(|(name, before, after)| {
         let owner = policy.owner(&after.labels).map(|entry| &entry.pool);
@@ -129,9 +129,9 @@ fn why_added(owner: &Pool) -> String {
 }
 
 /// Returns the RuntimeClasses that differ.
-pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut Simulation) -> Vec<ClassForecast> {
-    let notes = after.memory.take_notes();
-    let policy = after.published.clone().unwrap_or_default();
+pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut Cluster) -> Vec<ClassForecast> {
+    let notes = after.operator.memory.take_notes();
+    let policy = after.operator.published.clone().unwrap_or_default();
     let names: BTreeSet<&String> = before.keys().chain(after.classes.keys()).collect();
     let differing = names.into_iter().filter_map(|name| {
         let (old, new) = (before.get(name).map(AsRef::as_ref), after.classes.get(name).map(AsRef::as_ref));

@@ -18,7 +18,7 @@ impl Simulation {
     /// Returns the forecasts for the pools that existed before.
     pub(super) fn pool_forecasts(&mut self, names: &[String], written: &[NodeForecast]) -> Vec<PoolForecast> {
         let (mut helped, of_classes) = (self.helped(), self.class_problems());
-        let pools = self.pools.clone();
+        let pools = self.cluster.pools.clone();
         let live: Vec<_> = pools
             .iter()
             .map(|guarded| {
@@ -49,7 +49,7 @@ impl Simulation {
                 }
             })
             .collect();
-        let is_gone = |name: &&String| !self.pools.iter().any(|pool| pool.name_any() == **name);
+        let is_gone = |name: &&String| !self.cluster.pools.iter().any(|pool| pool.name_any() == **name);
         let gone = names.iter().filter(is_gone).map(|name| PoolForecast {
             name: name.clone(),
             mode: "Deleting".to_owned(),

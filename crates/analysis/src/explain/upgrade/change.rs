@@ -1,6 +1,7 @@
 //! The least change with which a workload runs on the nodes of both versions.
 
 use winpool_core::pod::{Class, System, selects_windows};
+use winpool_simulation::Unfinished;
 
 use crate::explain::blockers::image_change;
 use crate::explain::pool_change::compatible;
@@ -21,11 +22,13 @@ use super::stage::{Role, Scenario, Stage, Stages};
 pub(super) struct PoolChanges<'s> {
     scenario: &'s Scenario,
     tried: Vec<(Remedy, Stage, Stage)>,
+    /// Why a change could not be tried.
+    pub unfinished: Option<Unfinished>,
 }
 
 impl<'s> PoolChanges<'s> {
     pub fn new(scenario: &'s Scenario) -> Self {
-        Self { scenario, tried: Vec::new() }
+        Self { scenario, tried: Vec::new(), unfinished: None }
     }
 
     /// Returns the change of a pool with which the workload runs while the nodes change and afterwards. If it is not known
@@ -41,8 +44,11 @@ impl<'s> PoolChanges<'s> {
         let object = stages.now.objects.get(class).or_else(|| stages.after.objects.get(class))?;
         let change = compatible(object, &self.scenario.now.pools)?;
         if !self.tried.iter().any(|(tried, ..)| *tried == change) {
-            let (rolling, after) = (self.scenario.rolling(Some(&change)), self.scenario.after(Some(&change)));
-            self.tried.push((change.clone(), rolling, after));
+            let after = || self.scenario.after(Some(&change));
+            match self.scenario.rolling(Some(&change)).and_then(|rolling| Ok((rolling, after()?))) {
+                Ok((rolling, after)) => self.tried.push((change.clone(), rolling, after)),
+                Err(error) => self.unfinished = Some(error),
+            }
         }
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
         let runs = |stage: &Stage| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::plan::Now;
 use winpool_core::windows::Build;
+use winpool_simulation::Unfinished;
 
 use crate::explain::forecast::{ForecastOutcome, Snapshot, forecast};
 use crate::explain::pool_change;
@@ -46,19 +47,25 @@ pub(super) struct Scenario {
 
 impl Scenario {
     /// `after` is the view with the assumptions, and `before` has the nodes without them.
-    pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, images: &Images, now: Now) -> Self {
+    pub fn new(
+        before: &[SeenNode],
+        after: View,
+        assumed: &Assumed,
+        images: &Images,
+        now: Now,
+    ) -> Result<Self, Unfinished> {
         let admission = after.admission();
         let mut after = Snapshot::of(after, now);
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (seen.object.name.to_string(), seen.object.node.clone())).collect();
         let now = Snapshot { nodes, ..after.clone() };
-        let present = forecast(now.clone());
+        let present = forecast(now.clone())?;
         // The classes of today are there when the nodes change.
         after.classes = present.classes.values().cloned().collect();
         let nodes = before.iter().map(SeenNode::host).collect();
         let there = Cluster { nodes, images: images.clone(), admission, ..Cluster::default() };
         let changing = assumed.nodes.keys().cloned().collect();
-        Self { now, present, there, changing, after, asked: Asked::default() }
+        Ok(Self { now, present, there, changing, after, asked: Asked::default() })
     }
 
     /// Returns what is added to new pods.
@@ -72,23 +79,23 @@ impl Scenario {
     }
 
     /// Returns the three moments.
-    pub fn stages(&self) -> Stages {
+    pub fn stages(&self) -> Result<Stages, Unfinished> {
         let now = self.stage(&self.present, Role::Old);
-        Stages { now, rolling: self.rolling(None), after: self.after(None) }
+        Ok(Stages { now, rolling: self.rolling(None)?, after: self.after(None)? })
     }
 
     /// Returns the moment with nodes of both versions, with a change of a pool if there is one.
-    pub fn rolling(&self, change: Option<&Remedy>) -> Stage {
+    pub fn rolling(&self, change: Option<&Remedy>) -> Result<Stage, Unfinished> {
         let mut both = self.now.clone();
         let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
         both.classes.clone_from(&self.after.classes);
         both.nodes.extend(upgraded.map(|(name, node)| (format!("{name}{AGAIN}"), node.clone())));
-        self.stage(&changed(both, change), Role::Old)
+        Ok(self.stage(&changed(both, change)?, Role::Old))
     }
 
     /// Returns the moment after the last node, with a change of a pool if there is one.
-    pub fn after(&self, change: Option<&Remedy>) -> Stage {
-        self.stage(&changed(self.after.clone(), change), Role::New)
+    pub fn after(&self, change: Option<&Remedy>) -> Result<Stage, Unfinished> {
+        Ok(self.stage(&changed(self.after.clone(), change)?, Role::New))
     }
 
     /// Reads the cluster when the operator has done its part. The nodes that change have this role.
@@ -112,7 +119,7 @@ impl Scenario {
 }
 
 /// Makes a change of a pool, and lets the operator do its part.
-fn changed(mut snapshot: Snapshot, change: Option<&Remedy>) -> ForecastOutcome {
+fn changed(mut snapshot: Snapshot, change: Option<&Remedy>) -> Result<ForecastOutcome, Unfinished> {
     if let Some(change) = change {
         pool_change::apply(change, &mut snapshot.pools);
     }

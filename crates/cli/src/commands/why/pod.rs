@@ -28,6 +28,7 @@ use winpool_core::api::names;
 use winpool_core::pod::tolerations::toleration;
 use winpool_core::pod::{PodProgress, tolerate};
 use winpool_core::words::joined;
+use winpool_simulation::Unfinished;
 
 use crate::Error;
 use crate::commands::options::Common;
@@ -86,7 +87,7 @@ impl Question<'_> {
         let mut answer = explain(&cluster);
         // The pods of a DaemonSet that relies on its class need a change of its template.
         let class = pod.spec.runtime_class.as_deref().filter(|_| daemon_set_node(&pod).is_none());
-        answer.remedy = around.remedy(&cluster, class, &answer, explain).or(answer.remedy);
+        answer.remedy = around.remedy(&cluster, class, &answer, explain)?.or(answer.remedy);
         // A pod that runs has no error that keeps pods from running.
         if pod.ran_on.is_none() {
             around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
@@ -128,7 +129,7 @@ impl Question<'_> {
         let explain = |cluster: &Cluster| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&cluster);
         let class = workload.template.runtime_class.as_deref();
-        answer.remedy = around.remedy(&cluster, class, &answer, explain).or(answer.remedy);
+        answer.remedy = around.remedy(&cluster, class, &answer, explain)?.or(answer.remedy);
         let named = (kind.name, name, workload.path.as_deref());
         around.add_errors(named, false, &mut answer);
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
@@ -367,8 +368,10 @@ impl Surroundings {
         class: Option<&str>,
         told: &PodExplanation,
         explain: impl Fn(&Cluster) -> PodExplanation,
-    ) -> Option<Remedy> {
-        told.remedy.as_ref()?;
+    ) -> Result<Option<Remedy>, Unfinished> {
+        if told.remedy.is_none() {
+            return Ok(None);
+        }
         pool_change::remedy(&self.view, there, class, now(), explain)
     }
 
