@@ -18,7 +18,7 @@ use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, W
 use winpool_core::plan::pools::pool::{GuardedPool, policy_of};
 use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Step, next};
 
-use crate::operator::{Caches, Operator};
+use crate::operator::Operator;
 use crate::request;
 
 /// The time before the operator retries a refused request, and the time that a deletion waits without progress.
@@ -171,16 +171,18 @@ impl Cluster {
     pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         let changed = std::mem::take(&mut self.has_news).then(|| self.windows_nodes());
         self.pods.look(changed, self.now.instant);
-        let (classes, now) = (self.all_classes(), self.now);
-        let caches = Caches {
+        let (classes, Operator { memory, windows, .. }) = (self.all_classes(), &mut self.operator);
+        let mut cluster = CachedCluster {
             pools: &self.pools,
             classes: &classes,
+            nodes: windows,
+            unconfined: None,
+            outages: self.outages.clone(),
             pods: self.unknown_pods.clone().map_or(Ok(&self.pods), Err),
             unknown_daemon_sets: self.unknown_daemon_sets.clone(),
-            outages: self.outages.clone(),
             health: self.health.clone(),
         };
-        self.operator.with_cluster(caches, |cluster, memory| work(cluster, memory, now))
+        work(&mut cluster, memory, self.now)
     }
 
     /// The operator's next step of this pool.

@@ -6,4 +6,4 @@ mod operator;
 pub mod request;
 
 pub use cluster::{Cluster, Unfinished};
-pub use operator::{Caches, Operator};
+pub use operator::Operator;

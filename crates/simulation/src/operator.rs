@@ -1,18 +1,14 @@
 //! One process of the operator: what its watches have shown, and what it remembers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::node::NodeObject;
-use winpool_core::plan::attempt::Outage;
 use winpool_core::plan::nodes::{NodeEvent, NodeTable};
-use winpool_core::plan::pods::{PodHealth, PodTable, UnknownPods};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy};
-use winpool_core::plan::reconcile::{CachedCluster, Memory, Pauses};
+use winpool_core::plan::reconcile::{Memory, Pauses};
 
-/// A process, with its tables of nodes. Its other caches are given to it ([`Caches`]).
+/// A process, with its tables of nodes. It has no other caches.
 #[derive(Clone, Debug)]
 pub struct Operator {
     pub memory: Memory,
@@ -22,19 +18,6 @@ pub struct Operator {
     pub reimaged: NodeTable,
     /// The policy by which it changes nodes.
     pub published: Option<Arc<Policy>>,
-}
-
-/// What the caches of a process show, beside nodes.
-#[derive(Clone, Debug)]
-pub struct Caches<'a> {
-    pub pools: &'a [Arc<GuardedPool>],
-    pub classes: &'a [Arc<RuntimeClass>],
-    pub pods: Result<&'a PodTable, UnknownPods>,
-    /// The reason why the `DaemonSets` are not known, if they are not.
-    pub unknown_daemon_sets: Option<UnknownPods>,
-    /// The kinds that it cannot read.
-    pub outages: BTreeMap<&'static str, Outage>,
-    pub health: PodHealth,
 }
 
 impl Operator {
@@ -87,18 +70,5 @@ impl Operator {
         self.published = Some(Arc::clone(policy));
         let tables = [&mut self.windows, &mut self.reimaged].into_iter();
         tables.flat_map(|table| table.write_by(Some(Arc::clone(policy)), now)).collect()
-    }
-
-    /// Shows the caches to its memory.
-    pub fn with_cluster<T>(
-        &mut self,
-        caches: Caches<'_>,
-        work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory) -> T,
-    ) -> T {
-        let Caches { pools, classes, pods, unknown_daemon_sets, outages, health } = caches;
-        let (nodes, unconfined) = (&mut self.windows, None);
-        let mut cluster =
-            CachedCluster { pools, classes, nodes, unconfined, outages, pods, unknown_daemon_sets, health };
-        work(&mut cluster, &mut self.memory)
     }
 }

@@ -16,7 +16,6 @@ use winpool_core::plan::pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNode
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of};
 use winpool_core::plan::reconcile::{Answer, CachedCluster, Memory, Step, next};
 use winpool_core::pod::Pod;
-use winpool_simulation::Caches;
 
 use super::cluster::{Classes, Kind, Node, Nodes, PoolObject, Pools, TODAY, Work};
 use super::model::Break;
@@ -148,9 +147,17 @@ impl Operator {
             Pods::Denied => Err(UnknownPods::Denied("pods is forbidden".to_owned())),
             Pods::Seen(_) | Pods::Unlisted => Ok(&table),
         };
-        let (unknown_daemon_sets, outages, health) = (None, BTreeMap::new(), PodHealth::Off);
-        let caches = Caches { pools: &pools, classes: &classes, pods, unknown_daemon_sets, outages, health };
-        self.process.with_cluster(caches, |cluster, memory| work(cluster, memory, now))
+        let mut cluster = CachedCluster {
+            pools: &pools,
+            classes: &classes,
+            nodes: &mut self.process.windows,
+            unconfined: None,
+            outages: BTreeMap::new(),
+            pods,
+            unknown_daemon_sets: None,
+            health: PodHealth::Off,
+        };
+        work(&mut cluster, &mut self.process.memory, now)
     }
 
     /// Advances all pools until they wait for an answer.
