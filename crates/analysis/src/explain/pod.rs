@@ -9,7 +9,9 @@ use crate::kinds::WorkloadKind;
 use crate::pod::{Pod, daemon_set_node};
 use crate::remedy::Remedy;
 use crate::system::doubt;
-use crate::verdict::{AdmittedPod, Cluster, OnNode, PlacedBy, RECREATE, Subject, Verdict, ends_with_upgrade};
+use crate::verdict::{
+    AdmittedPod, Cluster, OnNode, PlacedBy, PodOutcome, RECREATE, Subject, Verdict, ends_with_upgrade,
+};
 use crate::view::{Node, Workload};
 use crate::workload::or_default;
 
@@ -110,6 +112,7 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster) 
         unexplained: errors.unexplained,
         failing_on: errors.failing_on,
         waiting_pods: pods.iter().filter(|pod| pod.start_status.is_unschedulable).count(),
+        outcome: PodOutcome::default(),
         nodes,
         ends_with_upgrade: None,
         remedy,

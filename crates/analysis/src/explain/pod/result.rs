@@ -8,6 +8,7 @@ use crate::explain::status::is_zero;
 use crate::finding::Finding;
 use crate::lint::{CONTRADICTS_SELECTOR, FORBIDDEN, NAMESPACE_CONFLICT, NOT_FOUND};
 use crate::remedy::Remedy;
+use crate::verdict::PodOutcome;
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -46,6 +47,8 @@ pub struct PodExplanation {
     /// The number of its pods for which the scheduler reports that it finds no node.
     #[serde(skip_serializing_if = "is_zero")]
     pub waiting_pods: usize,
+    /// Where new pods run, by `nodes` and `refused`: in the words of `plan`.
+    pub outcome: PodOutcome,
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
     /// own node. Empty if the API server refuses new pods because of their RuntimeClass.
     pub nodes: Vec<NodeResult>,
@@ -77,6 +80,12 @@ impl PodExplanation {
 
     fn is_refused_by(&self, rules: &[&str]) -> bool {
         self.refused.iter().any(|error| rules.contains(&error.rule.as_str()))
+    }
+
+    /// Sets the outcome, when everything else is known.
+    pub fn conclude(&mut self) {
+        let possible = self.nodes.iter().filter(|node| node.possible && self.refused.is_empty());
+        self.outcome = PodOutcome::on(possible.map(|node| node.starts));
     }
 
     /// True if the pods are scheduled and start, as far as winpool knows.
