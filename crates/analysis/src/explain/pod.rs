@@ -99,7 +99,7 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster) 
         (wait, remedy) => wait.map(Remedy::advice).or(remedy),
     };
     let errors = Errors::of(candidate, pods, cluster, &mut nodes);
-    PodExplanation {
+    let mut explanation = PodExplanation {
         object: ObjectReference::default(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
         doubt,
@@ -117,7 +117,9 @@ fn explanation(pod: &Pod, pods: &[Pod], placed_by: PlacedBy, cluster: &Cluster) 
         ends_with_upgrade: None,
         remedy,
         notes: candidate.added.by_policies.iter().map(|added| format!("The admission policy {added}.")).collect(),
-    }
+    };
+    explanation.conclude();
+    explanation
 }
 
 /// Words what happens on a node.

@@ -82,7 +82,7 @@ impl PodExplanation {
         self.refused.iter().any(|error| rules.contains(&error.rule.as_str()))
     }
 
-    /// Sets the outcome, when everything else is known.
+    /// Sets the outcome by the other fields.
     pub fn conclude(&mut self) {
         let possible = self.nodes.iter().filter(|node| node.possible && self.refused.is_empty());
         self.outcome = PodOutcome::on(possible.map(|node| node.starts));
