@@ -1,6 +1,5 @@
 # `make` lists the targets. Everything runs on this machine; make uses no cluster but the local one that it starts.
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(MAKEFILE_LIST))
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -51,7 +50,8 @@ cluster: ## The cluster of the guides with winpool installed, for experiments (C
 	@target/debug/cluster
 
 test: ## What every change has to pass: format, lints, tests on the control plane; KUBERNETES=1.33: the tests on that version
-	$(call timed,$(MAKE) --no-print-directory $(if $(KUBERNETES),,fmt-check lint) unit control-plane-test)
+	$(call timed,$(if $(KUBERNETES),,$(MAKE) --no-print-directory fmt-check lint &&) \
+		$(MAKE) --no-print-directory -j2 unit control-plane-test)
 verify: ## What CI runs besides: the core alone, licences, the static binary, tests with other programs, faults, real kubelets (40 minutes)
 	$(call timed,$(MAKE) --no-print-directory core-alone deny binary-test programs-test chaos kubelet-test)
 soak: ## The long tests, before a release: the guard, each older Kubernetes version, long runs of faults (2 hours)

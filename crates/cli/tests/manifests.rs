@@ -59,21 +59,6 @@ fn a_class_of_a_removed_version_is_reported_and_applied() {
 }
 
 #[test]
-fn utf_16_is_read_as_kubectl_reads_it() {
-    let directory = tempfile::tempdir().unwrap();
-    for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {
-        for line_end in ["\n", "\r\n"] {
-            let text = format!("\u{feff}{}", pod("")).replace('\n', line_end);
-            let bytes: Vec<u8> = text.encode_utf16().flat_map(to_bytes).collect();
-            std::fs::write(directory.path().join("a.yaml"), bytes).unwrap();
-            let (code, out, error) = winpool(&["check", "-f", "a.yaml"], directory.path(), "");
-            assert_eq!((code, error.as_str()), (2, ""), "{out}");
-            assert!(out.starts_with("error[host-pid]") && out.contains("a.yaml:8: Pod"), "{out}");
-        }
-    }
-}
-
-#[test]
 fn a_file_that_cannot_be_read_is_named_and_the_others_are_checked() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
@@ -153,22 +138,6 @@ fn a_workload_of_a_removed_api_version_is_explained_and_planned_with() {
     assert!(out.starts_with("DaemonSet default/agent"), "{out} {error}");
     let (_, out, error) = winpool(&["plan", "-f", "-"], Path::new("."), objects);
     assert!(out.contains("    DaemonSet default/agent (1 node)\n"), "{out} {error}");
-}
-
-#[test]
-fn a_class_name_with_a_typo_is_found_if_the_pools_are_known() {
-    let objects = |class: &str| {
-        format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{runtimeClassName: {class}, containers: [{{name: a, image: \
-             b}}]}}\n---\napiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {{name: default}}\nspec: {{}}\n---\napiVersion: \
-             v1\nkind: Node\nmetadata: {{name: win, labels: {{kubernetes.io/os: windows}}}}\nstatus: {{nodeInfo: {{kernelVersion: \
-             10.0.20348.1}}}}\n"
-        )
-    };
-    assert!(rules(&objects("windows-2202")).contains(&"class-not-found".to_owned()));
-    assert!(rules(&objects("windows-2019")).contains(&"class-not-found".to_owned()));
-    assert!(!rules(&objects("windows-2022")).contains(&"class-not-found".to_owned()));
-    assert!(!rules(&objects("gvisor")).contains(&"class-not-found".to_owned()));
 }
 
 #[test]

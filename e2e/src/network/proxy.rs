@@ -2,9 +2,8 @@
 
 use crate::error::{Error, Result};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -19,18 +18,9 @@ pub struct Proxy {
 impl Proxy {
     /// Listens on a free port and connects to this port.
     pub async fn start(target: u16) -> Result<Self> {
-        Self::start_to(Upstream::Port(target)).await
-    }
-
-    /// Listens on a free port and connects to this Unix socket.
-    pub(crate) async fn to_socket(socket: PathBuf) -> Result<Self> {
-        Self::start_to(Upstream::Socket(socket)).await
-    }
-
-    async fn start_to(target: Upstream) -> Result<Self> {
         let cut = watch::Sender::new(false);
         let connections = cut.clone();
-        let pass_on = move |client| pass_on(client, target.clone(), connections.subscribe());
+        let pass_on = move |client| pass_on(client, target, connections.subscribe());
         let (port, stop) = serve(pass_on).await?;
         Ok(Self { port, cut, _stop: stop })
     }
@@ -67,20 +57,10 @@ where
     Ok((port, stop.drop_guard()))
 }
 
-#[derive(Clone)]
-enum Upstream {
-    Port(u16),
-    Socket(PathBuf),
-}
-
-async fn pass_on(mut client: TcpStream, target: Upstream, mut cut: watch::Receiver<bool>) {
+async fn pass_on(mut client: TcpStream, target: u16, mut cut: watch::Receiver<bool>) {
     let passing = async {
-        match target {
-            Upstream::Port(port) => {
-                join(&mut client, TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?).await
-            }
-            Upstream::Socket(path) => join(&mut client, UnixStream::connect(path).await?).await,
-        }
+        let mut server = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], target))).await?;
+        copy_bidirectional(&mut client, &mut server).await
     };
     let was_cut = tokio::select! {
         biased;
@@ -91,9 +71,4 @@ async fn pass_on(mut client: TcpStream, target: Upstream, mut cut: watch::Receiv
         // An error means that the proxy is dropped.
         let _ = cut.wait_for(|cut| !*cut).await;
     }
-}
-
-async fn join(client: &mut TcpStream, mut server: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
-    copy_bidirectional(client, &mut server).await?;
-    Ok(())
 }

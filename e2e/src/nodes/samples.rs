@@ -46,22 +46,6 @@ struct NodeReport {
 }
 
 impl Sample {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::S1,
-        Self::S2,
-        Self::S3,
-        Self::S4,
-        Self::S5,
-        Self::S6,
-        Self::S7,
-        Self::S8,
-        Self::S9,
-        Self::S10,
-        Self::S11,
-        Self::S12,
-    ];
-
     pub(super) fn node(self) -> SimulatedNode {
         let facts = self.facts();
         let mut node = SimulatedNode::windows(facts.kernel_version)

@@ -6,7 +6,6 @@ use crate::machine::guard::{Directory, Guard};
 use crate::machine::process::{Launch, Process, start_on_free_port};
 use crate::network::certificates::{Authority, ClientCertificate};
 use crate::network::kubeconfig::{Endpoint, answers};
-use crate::network::proxy::Proxy;
 use crate::servers::etcd::{ENDPOINT, Etcd};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
@@ -15,30 +14,6 @@ use std::sync::Arc;
 /// Without a controller manager no namespace ever gets its default service account, without which every pod would be
 /// refused.
 pub(crate) const PODS_WITHOUT_SERVICE_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
-
-/// Another API server of the same cluster, with its own connection to etcd.
-pub struct Neighbour {
-    _process: Process,
-    port: u16,
-    etcd: Proxy,
-    _directory: Directory,
-}
-
-impl Neighbour {
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Cuts its connection to etcd: its caches become stale.
-    pub fn cut_from_etcd(&self) {
-        self.etcd.cut();
-    }
-
-    /// Restores its connection to etcd.
-    pub fn mend(&self) {
-        self.etcd.mend();
-    }
-}
 
 /// A running API server, with RBAC and Node authorization, `NodeRestriction`, and the admission policies of its
 /// release.
@@ -52,8 +27,6 @@ pub struct ApiServer {
     serving: ClientCertificate,
     directory: Directory,
     etcd: Arc<Etcd>,
-    /// The arguments that another API server of the cluster has too.
-    arguments: Vec<String>,
 }
 
 impl ApiServer {
@@ -84,7 +57,6 @@ impl ApiServer {
             format!("--cert-dir={}", text(directory.path())?),
         ];
         arguments.extend(CONSTANT_FLAGS.iter().chain(flags).map(ToString::to_string));
-        let of_all = arguments.clone();
         arguments.push(format!("--etcd-servers={ENDPOINT}"));
 
         let launch = |port| {
@@ -113,29 +85,7 @@ impl ApiServer {
             serving,
             directory,
             etcd: Arc::clone(etcd),
-            arguments: of_all,
         })
-    }
-
-    /// Starts another API server of the same cluster, which reaches etcd through its own proxy.
-    pub async fn neighbour(&self) -> Result<Neighbour> {
-        let program = Component::KubeApiserver.path().await?;
-        let directory = Guard::get()?.directory("neighbour")?;
-        let etcd = Proxy::to_socket(self.etcd.socket()).await?;
-        let launch = |port| {
-            let addresses =
-                [format!("--etcd-servers=http://127.0.0.1:{}", etcd.port()), format!("--secure-port={port}")];
-            Process::start(Launch {
-                name: "kube-apiserver",
-                program: &program,
-                arguments: self.arguments.iter().cloned().chain(addresses).collect(),
-                directory: directory.path(),
-                logs: directory.path(),
-            })
-        };
-        let ready = async |port| answers(self.connect_to_neighbour(port), "/readyz").await;
-        let (process, port) = start_on_free_port(launch, ready).await?;
-        Ok(Neighbour { _process: process, port, etcd, _directory: directory })
     }
 
     /// Ends it with SIGKILL, starts it again on its port, and waits until it is ready.
@@ -212,8 +162,8 @@ impl ApiServer {
         self.authority.client(user, Some(group))
     }
 
-    /// A client of another server of this control plane on `port`.
-    pub(crate) fn connect_to_neighbour(&self, port: u16) -> Result<Client> {
+    /// A client of another component of this control plane, which listens on `port`.
+    pub(crate) fn connect_to(&self, port: u16) -> Result<Client> {
         connect(&Endpoint::on(port, &self.authority), &self.admin)
     }
 

@@ -181,7 +181,7 @@ async fn start_component(
             logs: api_server.directory(),
         })
     };
-    let ready = async |port| answers(api_server.connect_to_neighbour(port), health).await;
+    let ready = async |port| answers(api_server.connect_to(port), health).await;
     Ok(start_on_free_port(launch, ready).await?.0)
 }
 

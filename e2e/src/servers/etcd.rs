@@ -6,7 +6,7 @@ use crate::machine::guard::{Directory, Guard};
 use crate::machine::process::{Launch, Process};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -87,12 +87,8 @@ impl Etcd {
     }
 
     async fn until_healthy(&self) -> Result<()> {
-        let socket = self.socket();
+        let socket = self.directory.path().join(SOCKET);
         self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.directory.path().join(SOCKET)
     }
 
     pub fn process(&self) -> &Process {

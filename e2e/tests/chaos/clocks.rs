@@ -3,8 +3,6 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
@@ -12,13 +10,11 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use winpool_core::election::LEASE_DURATION;
-use winpool_e2e::harness::objects::{BUILD, condition, has_taint, taint, taints, windows_class};
-use winpool_e2e::harness::operator::Operator;
-use winpool_e2e::harness::{Harness, OS_WINDOWS, POOL, merge_status};
+use winpool_e2e::harness::objects::{condition, has_taint};
+use winpool_e2e::harness::{OS_WINDOWS, merge_status};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::servers::lending::lend;
-use winpool_operator::Options;
 use winpool_operator::election::Elector;
 
 use crate::stage::{Stage, WINDOWS_2022};
@@ -110,33 +106,4 @@ async fn timestamps_of_other_writers_change_nothing() {
         assert_eq!(condition(&pool, "Ready"), Some("True"));
         operator.stop().await;
     }
-}
-
-#[tokio::test]
-async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows(WINDOWS_2022).name("win")).await;
-    // More than the nodes of the next pool wait for its class.
-    let patience = Duration::from_secs(8);
-    let options = || Options { leader_election: false, patience, ..Options::default() };
-    let operator = Operator::start_with(harness.account.config.clone(), options());
-    harness.apply_pool_named("a-older", json!({"taints": [taint("older/os=windows:NoSchedule")]})).await;
-    harness.ready("a-older").await;
-    operator.stop().await;
-    harness.delete_pool("a-older").await;
-    tokio::time::sleep(patience + Duration::from_secs(1)).await;
-
-    // Its nodes have to wait until the class that was handed over to it has the toleration.
-    let mut class = windows_class("mine", &json!({BUILD: "10.0.20348"}));
-    class["metadata"]["labels"] = json!({POOL: "b-younger"});
-    let _: RuntimeClass = harness.create(class).await;
-    let younger = json!({
-        "taints": [taint("younger/os=windows:NoSchedule")],
-        "runtimeClasses": [{"name": "mine", "version": "2022"}],
-    });
-    harness.apply_pool_named("b-younger", younger).await;
-    let _operator = Operator::start_with(harness.account.config.clone(), options());
-    let taken_over = |node: &Node| has_taint(node, "younger/os=windows:NoSchedule");
-    let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;
-    assert!(!has_taint(&node, "older/os=windows:NoSchedule"), "{:?}", taints(&node));
 }

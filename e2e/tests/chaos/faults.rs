@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use winpool_core::api::WindowsPool;
 use winpool_e2e::harness::OS_WINDOWS;
-use winpool_e2e::harness::objects::{has_taint, problems, taints};
+use winpool_e2e::harness::objects::{has_taint, taints};
 use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
 use winpool_e2e::servers::faults::traffic::Passing;
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
-
-/// The pause of an impatient operator after a refusal.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Stage {
     pub async fn is_marked(&self, name: &str) {
@@ -31,11 +27,6 @@ async fn with_faults(rule: impl Fn(&Passing) -> Option<Fault> + Send + Sync + 's
     let operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
     (stage, operator)
-}
-
-/// Waits until the pool counts this many blocked nodes.
-async fn blocked(stage: &Stage, count: i64) -> WindowsPool {
-    stage.harness.nodes_until("default", "counts its blocked nodes", |nodes| nodes.blocked == count).await
 }
 
 #[tokio::test]
@@ -73,22 +64,6 @@ async fn a_node_patch_whose_response_is_lost_is_not_applied_twice() {
 }
 
 #[tokio::test]
-async fn a_created_class_whose_response_is_lost_is_found() {
-    // The cache does not show it either.
-    let (stage, _operator) = with_faults(|passing| {
-        hits("create", "runtimeclasses", 0..1, Fault::Lose)(passing)
-            .or_else(|| hits("watch", "runtimeclasses", ALL, Fault::Stall { after: 0, lasts: FOR_EVER })(passing))
-    })
-    .await;
-    let expected = ["create runtimeclasses 201", "create runtimeclasses 409"];
-    assert_eq!(stage.until_about("runtimeclasses", 2).await[..2], expected);
-    stage.proxy.calm();
-    stage.harness.ready("default").await;
-    assert_eq!(stage.count("create runtimeclasses 201"), 1);
-    stage.is_marked("win").await;
-}
-
-#[tokio::test]
 async fn a_truncated_response_is_an_error() {
     let (stage, _operator) = with_faults(|passing| {
         let first = passing.number == 0 && matches!(passing.asked.verb, "get" | "list" | "create" | "patch");
@@ -116,45 +91,6 @@ async fn a_write_that_comes_too_late_is_sent_again_without_a_read() {
         assert_eq!(stage.about("nodes"), [format!("patch nodes {code}"), "patch nodes 200".to_owned()]);
         assert_eq!(stage.about("runtimeclasses"), ["create runtimeclasses 409", "create runtimeclasses 201"]);
         operator.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn a_patch_whose_tests_fail_without_a_reason_blocks_its_node_temporarily() {
-    let (stage, _operator) = with_faults(hits("patch", "nodes", ALL, Fault::Refuse(InjectedError::FailedTest))).await;
-    let pool = blocked(&stage, 1).await;
-    assert!(problems(&pool).contains("tests fail although the node is as it was seen"), "{}", problems(&pool));
-    assert_eq!(stage.about("nodes"), ["patch nodes 422"; 5]);
-    stage.proxy.calm();
-    stage.is_marked("win").await;
-    blocked(&stage, 0).await;
-}
-
-#[tokio::test]
-async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.harness.edit_node("win", json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": null}}})).await;
-    stage.proxy.inject(hits("patch", "nodes", 0..1, Fault::Refuse(InjectedError::Invalid)));
-    let _operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.is_marked("win").await;
-    let requests = stage.about("nodes");
-    assert_eq!(requests[..3], ["patch nodes 422", "patch nodes 200", "patch nodes 200"]);
-    // A patch that was computed from a stale node changes nothing.
-    assert!(!requests[3..].contains(&"patch nodes 200".to_owned()), "{requests:?}");
-
-    stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Refuse(InjectedError::Invalid)));
-    stage.join("other", WINDOWS_2022).await;
-    let pool = blocked(&stage, 1).await;
-    assert!(problems(&pool).contains("made-up answer"), "{}", problems(&pool));
-    stage.proxy.calm();
-    stage.is_marked("other").await;
-    let passed = stage.proxy.passed();
-    let sent: Vec<_> = passed.iter().filter(|passed| passed.request.path.starts_with("/api/v1/nodes/other")).collect();
-    for two in sent.windows(2) {
-        let pause = two[1].request.received - two[0].request.received;
-        assert!(pause >= PATIENCE, "{pause:?} between {} and {}", two[0].summary(), two[1].summary());
     }
 }
 
@@ -213,14 +149,4 @@ async fn the_deletion_of_a_class_lists_no_pods() {
     let is_gone = async || Ok(stage.harness.classes().get_opt("extra").await?.is_none().then_some(()));
     wait_for("the class is gone", LIMIT, is_gone).await.unwrap();
     assert_eq!(stage.injected().values().sum::<usize>(), 0);
-}
-
-#[tokio::test]
-async fn a_slow_server_causes_no_duplicate_requests() {
-    let (stage, _operator) =
-        with_faults(|passing| (passing.asked.verb != "watch").then_some(Fault::Delay(Duration::from_secs(1)))).await;
-    stage.harness.ready("default").await;
-    stage.is_marked("win").await;
-    assert_eq!(stage.about("nodes"), ["patch nodes 200"]);
-    assert_eq!(stage.about("runtimeclasses"), ["create runtimeclasses 201"]);
 }

@@ -1,20 +1,14 @@
-//! All faults at once, while pools and nodes change and other clients write taints. The result is the same as without
-//! faults.
+//! All faults at once, while pools and nodes change. The result is the same as without faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::Api;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label};
-use winpool_e2e::harness::{OS_WINDOWS, POOL, change_taints};
+use winpool_e2e::harness::{OS_WINDOWS, POOL};
 use winpool_e2e::machine::wait::wait_for;
 use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::servers::faults::schedule::{Fault, InjectedError, Schedule};
@@ -124,8 +118,6 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
         node(&format!("more-{number}"), WINDOWS_2022, "a").join(&harness.client).await.unwrap();
     }
     let leaves = harness.join_node(node("win-d", WINDOWS_2025, "a")).await;
-    let others: Vec<OtherWriter> =
-        ["win-a", "win-b", "win-c"].into_iter().map(|node| OtherWriter::start(harness.nodes(), node)).collect();
     harness.apply_pool(json!({})).await;
     for name in ["win-a", "win-b", "win-c", "win-d"] {
         stage.node_gets(name, "is tainted", has(OS_WINDOWS)).await;
@@ -176,53 +168,4 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     leaves.leave().await.unwrap();
     harness.join_node(node("win-e", WINDOWS_2025, "a")).await;
     stage.node_gets("win-e", "is tainted", has("example.com/os=windows:NoSchedule")).await;
-    for other_writer in others {
-        other_writer.stop().await;
-    }
-}
-
-/// Adds a taint to a node and removes it again, and checks that no other client does.
-struct OtherWriter {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl OtherWriter {
-    fn start(nodes: Api<Node>, node: &'static str) -> Self {
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            let mut stands = false;
-            while !(stopped.is_cancelled() && stands) {
-                toggle(&nodes, node, stands).await;
-                stands = !stands;
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        Self { stop, task }
-    }
-
-    /// With its taint on the node.
-    async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
-}
-
-async fn toggle(nodes: &Api<Node>, name: &str, stands: bool) {
-    let mine = Taint {
-        key: "example.com/other_writer".to_owned(),
-        value: Some("x".to_owned()),
-        effect: "PreferNoSchedule".to_owned(),
-        time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
-    };
-    change_taints(nodes, name, |taints| {
-        assert_eq!(taints.contains(&mine), stands, "{name}: {taints:?}");
-        if stands {
-            taints.retain(|taint| *taint != mine);
-        } else {
-            taints.push(mine.clone());
-        }
-    })
-    .await;
 }

@@ -10,7 +10,6 @@ use winpool_e2e::harness::objects::{condition_text, has_taint};
 use winpool_e2e::harness::operator::{Operator, alone};
 use winpool_e2e::machine::process::free_port;
 use winpool_e2e::machine::wait::wait_for;
-use winpool_e2e::servers::faults::schedule::{Fault, InjectedError};
 use winpool_operator::Options;
 
 use crate::stage::{Stage, WINDOWS_2022};
@@ -97,25 +96,4 @@ async fn a_process_that_may_not_list_nodes_from_the_start_is_not_ready_and_begin
     stage.harness.account.give_back(("list", "", "nodes")).await;
     says(&stage, "True", "Done", "1 of 1 node converged").await;
     assert!(is_ready(&endpoints).await);
-}
-
-#[tokio::test]
-async fn while_classes_cannot_be_read_ready_is_unknown_and_a_lost_taint_waits() {
-    let (stage, _operator, endpoints) = stage().await;
-    let fails = |passing: &winpool_e2e::servers::faults::traffic::Passing| {
-        let asked = passing.asked;
-        let reads = asked.resource == "runtimeclasses" && matches!(asked.verb, "list" | "watch");
-        reads.then_some(Fault::Refuse(InjectedError::Unavailable))
-    };
-    stage.interrupt(async {}, fails).await;
-    says(&stage, "Unknown", "ReadFailed", "RuntimeClasses").await;
-    assert!(is_ready(&endpoints).await, "another process would not read them either");
-    stage.harness.edit_node("before", json!({"spec": {"taints": null}})).await;
-    stage.harness.node_events_are_seen().await;
-    assert!(!has_taint(&stage.harness.node("before").await, OS_WINDOWS));
-
-    // No class changes, so the watch shows nothing when it works again.
-    stage.proxy.calm();
-    says(&stage, "True", "Done", "1 of 1 node converged").await;
-    stage.harness.is_tainted("before").await;
 }

@@ -60,17 +60,16 @@ async fn a_node_that_joined_unseen_is_marked_after_a_new_list_of_several_pages()
     stage.harness.is_marked("a-node").await;
 }
 
+/// Until the pods are listed, no node gets the taint.
 #[tokio::test]
-async fn a_class_that_was_deleted_unseen_is_recreated_after_a_new_list() {
+async fn an_api_server_without_streaming_lists_is_asked_for_pages() {
     let stage = Stage::new().await;
     stage.join("win", WINDOWS_2022).await;
+    stage.proxy.inject(hits("watch", "pods", 0..1, Fault::Refuse(InjectedError::Invalid)));
     let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
-    let leaves = async {
-        stage.harness.classes().delete("windows-2022", &DeleteParams::default()).await.unwrap();
-    };
-    stage.interrupt(leaves, hits("watch", "runtimeclasses", 0..1, Fault::Expire)).await;
-    stage.harness.class_until("windows-2022", "is there", |_| true).await;
+    stage.harness.is_tainted("win").await;
+    assert!(stage.count("list pods 200") > 0);
 }
 
 #[tokio::test]
@@ -119,20 +118,6 @@ async fn watches_that_end_break_or_fail_are_restarted() {
         stage.harness.is_marked(&name).await;
     }
     stage.harness.nodes_until("default", "has all nodes", selects(4)).await;
-}
-
-#[tokio::test]
-async fn duplicate_events_cause_one_write() {
-    let stage = Stage::new().await;
-    stage.proxy.inject(|passing| (passing.asked.verb == "watch").then_some(Fault::Repeat));
-    let _operator = stage.operator();
-    stage.harness.apply_until_ready(json!({})).await;
-    for number in 0..8 {
-        stage.join(&format!("win-{number}"), WINDOWS_2022).await;
-    }
-    stage.harness.nodes_until("default", "has all nodes", selects(8)).await;
-    assert_eq!(stage.count("patch nodes 200"), 8, "{:?}", stage.about("nodes"));
-    assert_eq!(stage.about("runtimeclasses").iter().filter(|request| request.ends_with("201")).count(), 1);
 }
 
 #[tokio::test]

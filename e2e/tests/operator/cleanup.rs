@@ -163,26 +163,6 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     harness.definition_is_gone().await;
 }
 
-/// Nothing proves then that winpool added the taint, so it stays, and somebody has to decide.
-#[tokio::test]
-async fn a_taint_whose_record_was_replaced_while_no_operator_ran_is_named() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    harness.is_tainted("win").await;
-    operator.stop().await;
-    let empty = r#"{"pool":"default","taints":[]}"#;
-    harness.edit_node("win", json!({"metadata": {"annotations": {APPLIED: empty}}})).await;
-    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
-    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(
-        text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
-        "{text}"
-    );
-    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
-}
-
 #[tokio::test]
 async fn marks_of_a_missing_pool_are_removed_without_the_crd_and_a_taint_is_reported() {
     let server = winpool_e2e::servers::lending::lend().await.unwrap();
@@ -212,22 +192,6 @@ async fn marks_of_a_missing_pool_are_removed_without_the_crd_and_a_taint_is_repo
     assert_eq!(labels, None, "no status records that winpool created it");
     let (text, outcome) = clean(&server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-}
-
-#[tokio::test]
-async fn everything_of_a_pool_that_retains_stays() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::server_2019("win")).await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
-    operator.stop().await;
-    let before = face(&harness.node("win").await);
-    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
-    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    let kept = "Not changed: everything of pools in dry run or with deletionPolicy: Retain:\n  default\n";
-    assert!(text.contains(kept), "{text}");
-    assert_eq!(face(&harness.node("win").await), before);
-    assert!(harness.classes().get("windows-2019").await.unwrap().labels().contains_key(POOL));
 }
 
 #[tokio::test]
@@ -275,24 +239,6 @@ async fn cleanup_names_a_missing_permission_and_what_is_left() {
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     assert!(!is_kept().await);
-}
-
-#[tokio::test]
-async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::server_2019("win")).await;
-    let before = face(&harness.node("win").await);
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    operator.stop().await;
-    harness.delete_pool("default").await;
-    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
-    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.contains("1 WindowsPool; winpool removes the finalizer"), "{text}");
-    assert_eq!(face(&harness.node("win").await), before);
-    assert_eq!(harness.pools().get_opt("default").await.unwrap(), None);
-    harness.delete_definition().await;
-    harness.definition_is_gone().await;
 }
 
 #[tokio::test]

@@ -1,17 +1,16 @@
-//! Writers that revert winpool's changes, and nodes that come back with another operating system.
+//! Writers that revert winpool's changes.
 
 use std::path::Path;
 use std::process::Command;
 
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::harness::objects::{BUILD, condition, has_taint, label, scheduling};
-use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL};
+use winpool_e2e::harness::objects::{BUILD, condition, label, scheduling};
+use winpool_e2e::harness::{Harness, POOL};
 use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::scene::program::program;
 
@@ -101,33 +100,4 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let writes = (audit.of("create", "runtimeclasses").len(), audit.of("patch", "runtimeclasses").len());
     assert_eq!(writes, (1, 2), "three writes are enough");
     assert_eq!(self::status(&harness, &program).await["runtimeClasses"][0]["state"], "Contested");
-}
-
-#[tokio::test]
-async fn a_node_reimaged_to_linux_loses_winpools_marks_even_after_a_restart() {
-    let harness = Harness::new().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut kubelets = Vec::new();
-    for name in ["early", "late"] {
-        let node = SimulatedNode::server_2022(name);
-        kubelets.push(harness.join_node(node).await);
-        harness.is_marked(name).await;
-    }
-    let late = kubelets.pop().unwrap();
-    let early = kubelets.pop().unwrap();
-    early.reimage(SimulatedNode::linux().name("early")).await.unwrap();
-    let clean = |node: &Node| {
-        label(node, POOL).is_none()
-            && label(node, BUILD).is_none()
-            && !node.annotations().contains_key(APPLIED)
-            && !has_taint(node, OS_WINDOWS)
-    };
-    harness.node_until("early", "is clean", clean).await;
-    operator.stop().await;
-
-    late.reimage(SimulatedNode::linux().name("late")).await.unwrap();
-    assert!(!clean(&harness.node("late").await));
-    let _operator = harness.operator().await;
-    harness.node_until("late", "is clean", clean).await;
 }

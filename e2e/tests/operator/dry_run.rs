@@ -1,7 +1,7 @@
-//! Pools in `DryRun` mode, and the columns of `kubectl get`.
+//! Pools in `DryRun` mode.
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::harness::Harness;
 use winpool_e2e::harness::objects::{BUILD, condition, label, taints};
@@ -43,33 +43,6 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.node_events_are_seen().await;
     assert_eq!(harness.node("bare").await.resource_version(), marked.resource_version(), "what was done stays");
-}
-
-#[tokio::test]
-async fn kubectl_shows_mode_nodes_classes_and_readiness() {
-    let harness = Harness::new().await;
-    for (name, version) in [("a", "10.0.17763.6659"), ("b", "10.0.20348.2655")] {
-        harness.join_node(SimulatedNode::windows(version).name(name)).await;
-    }
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    let request = http::Request::get("/apis/winpool.dev/v1alpha1/windowspools")
-        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
-    let table: Value = harness.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
-    operator.stop().await;
-
-    let columns = table["columnDefinitions"].as_array().unwrap();
-    let cells = table["rows"][0]["cells"].as_array().unwrap();
-    let shown = |name: &str| {
-        let column = columns.iter().position(|column| column["name"] == name);
-        &cells[column.unwrap_or_else(|| panic!("no column {name} in {columns:?}"))]
-    };
-    assert_eq!((shown("Name"), shown("Mode")), (&json!("default"), &json!("Enforce")));
-    assert_eq!((shown("Nodes"), shown("Converged")), (&json!(2), &json!(2)));
-    assert_eq!((shown("Classes"), shown("Ready")), (&json!("windows-2019, windows-2022"), &json!("True")));
-    assert_eq!(shown("Builds"), &json!("10.0.17763, 10.0.20348"));
-    let wide: Vec<_> = columns.iter().filter(|column| column["priority"] == 1).map(|column| &column["name"]).collect();
-    assert_eq!(wide, ["Reason", "Classes", "Builds", "Message"]);
 }
 
 fn nodes(pool: &WindowsPool) -> (i64, i64, i64) {

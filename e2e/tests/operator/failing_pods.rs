@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -247,33 +247,4 @@ async fn leader_and_standby_watch_all_pods_with_one_list_and_ask_no_more() {
         let others = asked.iter().filter(|(verb, _)| verb != "watch");
         assert_eq!((lists, others.count()), (1, pages), "{user}: {asked:?}");
     }
-}
-
-#[tokio::test]
-async fn pods_of_a_class_that_lost_its_nodes_have_one_problem_within_30_seconds() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let _operator = Operator::unhurried(harness.account.config.clone());
-    harness.apply_until_ready(json!({"taintPolicy": "TaintOnly"})).await;
-    // The node is upgraded in place to Windows Server 2025, and runs the images of 2022 from then on.
-    let report = json!({"status": {"nodeInfo": {
-        "kernelVersion": "10.0.26100.4061", "containerRuntimeVersion": "containerd://2.0.4",
-    }}});
-    let _: Node = merge_status(&harness.nodes(), "win", report).await;
-    harness.edit_node("win", json!({"metadata": {"labels": {BUILD: "10.0.26100"}}})).await;
-    let spec = json!({"runtimeClassName": "windows-2022"});
-    harness.create_pod(pod_of("Deployment", "web", "web-5d8f7-a", spec)).await;
-    let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
-    set_status(&harness, "web", json!({"phase": "Pending", "conditions": [unscheduled]})).await;
-
-    let about_pods = |pool: &WindowsPool| -> Vec<(String, String)> {
-        let problems = pool.status.iter().flat_map(|status| &status.problems);
-        let of_pods =
-            problems.filter(|problem| ["PodsFailing", "ClassWithoutNodes"].contains(&problem.reason.as_str()));
-        of_pods.map(|problem| (problem.reason.clone(), problem.message.clone())).collect()
-    };
-    let pool = pool_within(&harness, SEEN, "the class is named", |pool| !about_pods(pool).is_empty()).await;
-    let [(reason, message)] = about_pods(&pool).try_into().unwrap_or_else(|all| panic!("{all:?}"));
-    assert_eq!(reason, "ClassWithoutNodes");
-    assert!(message.contains("winpool why pod/NAME"), "{message}");
 }

@@ -1,28 +1,17 @@
 //! Only a `DaemonSet` holds a taint: it would make no pod for a node with a taint that its template does not tolerate.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use winpool_core::api::{TaintStatus, WindowsPool};
-use winpool_e2e::harness::objects::{BUILD, condition, condition_text, has_taint, label, lasting_taints, taint};
-use winpool_e2e::harness::operator::Operator;
+use winpool_e2e::harness::objects::{BUILD, condition, condition_text, label};
 use winpool_e2e::harness::workloads::workload;
 use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
-use winpool_e2e::needs;
 use winpool_e2e::nodes::simulated::SimulatedNode;
-use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
-
-use crate::denials::{deny, until_denied};
-use crate::policies::{admitted_until, install};
 
 pub(super) const WEB: &str = "DaemonSet default/web";
-/// A taint that a pool wants besides the one for its operating system.
-const DEDICATED: &str = "example.com/os=windows:NoSchedule";
 
 /// The taints with which nodes may register in the pool `default`.
 async fn at_registration(harness: &Harness) -> Vec<String> {
@@ -31,12 +20,12 @@ async fn at_registration(harness: &Harness) -> Vec<String> {
     listed.map(|listed| listed.taint).collect()
 }
 
-pub(super) async fn join(harness: &Harness, name: &str) {
+async fn join(harness: &Harness, name: &str) {
     harness.join_node(SimulatedNode::server_2022(name).label("team", name)).await;
 }
 
 /// Waits until winpool has seen that a `DaemonSet` makes no pods for nodes with the taint.
-pub(super) async fn is_seen(harness: &Harness) -> WindowsPool {
+async fn is_seen(harness: &Harness) -> WindowsPool {
     let names_it = |pool: &WindowsPool| {
         let status = pool.status.clone().unwrap_or_default();
         status.taints.iter().any(|taint| !taint.without_pods.is_empty())
@@ -87,60 +76,4 @@ async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerate
     join(&harness, "new").await;
     harness.is_tainted("new").await;
     assert_eq!(at_registration(&harness).await, [OS_WINDOWS]);
-}
-
-/// Creates a pool that is Ready with the default taint and then wants [`DEDICATED`] too, while a policy refuses every change
-/// of a RuntimeClass.
-async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
-    join(harness, "busy").await;
-    let operator = Operator::impatient(harness.account.config.clone());
-    harness.apply_until_ready(json!({})).await;
-    let resources = json!({"node.k8s.io": ["runtimeclasses"]});
-    let never = json!({"expression": "false", "message": "classes stay as they are"});
-    deny(&harness.client, "classes", &resources, "UPDATE", never).await;
-    let (dry_run, change) = (PatchParams { dry_run: true, ..PatchParams::default() }, json!({"overhead": null}));
-    let change = Patch::Merge(change);
-    until_denied("classes", async || harness.classes().patch("windows-2022", &dry_run, &change).await.err()).await;
-    harness.apply_pool(json!({"taints": [taint(OS_WINDOWS), taint(DEDICATED)]})).await;
-    let waits = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
-    harness.pool_until("default", "waits for its class", waits).await;
-    operator
-}
-
-#[tokio::test]
-async fn no_node_is_registered_with_a_taint_before_its_class_tolerates_it() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::new().await;
-    let _operator = with_a_class_that_cannot_be_widened(&harness).await;
-    install(&harness.client, "born-tainted").await;
-    let node = json!(SimulatedNode::server_2022("new").node());
-    let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
-    let what = "a node would be registered with its taint";
-    let registered = admitted_until(&harness.nodes(), &node, what, is_guarded).await;
-    assert_eq!(lasting_taints(&registered), [OS_WINDOWS]);
-}
-
-#[tokio::test]
-async fn a_class_that_changes_all_the_time_and_concerns_no_pool_delays_no_taint() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
-    let _: RuntimeClass =
-        harness.create(json!({"metadata": {"name": "busy"}, "handler": "runc", "scheduling": linux})).await;
-    let classes = harness.classes();
-    let busy = async {
-        for round in 0.. {
-            let tolerations = json!([{"key": format!("example.com/{round}"), "operator": "Exists"}]);
-            let _: RuntimeClass = merge(&classes, "busy", json!({"scheduling": {"tolerations": tolerations}})).await;
-        }
-    };
-    let _operator = harness.operator().await;
-    let tainted = async {
-        harness.apply_pool(json!({})).await;
-        harness.is_tainted("win").await;
-    };
-    tokio::select! {
-        () = busy => {}
-        () = tainted => {}
-    }
 }

@@ -14,7 +14,6 @@ use winpool_core::api::WindowsPool;
 use winpool_e2e::harness::Harness;
 use winpool_e2e::harness::objects::{condition_text, label, node_of, problems, scheduling, unschedulable};
 use winpool_e2e::harness::operator::Operator;
-use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::nodes::kubelet::Kubelet;
 use winpool_e2e::nodes::simulated::SimulatedNode;
 
@@ -125,57 +124,4 @@ async fn no_pod_waits_while_the_hosts_of_its_class_change_to_and_fro() {
     let pods = stream.await.unwrap();
     println!("{pods} pods, and none waited");
     assert!(pods > 5, "{pods} pods");
-}
-
-/// A node of a group whose template has the labels that both forms of the class select.
-fn of_template(number: usize) -> SimulatedNode {
-    SimulatedNode::server_2022(&format!("group-{number}")).label(LABEL, "true")
-}
-
-/// Adds a node of the group once the scheduler finds none for the pod, as an autoscaler does: only if the group's template
-/// meets the pod's selector.
-async fn scale_up(harness: &Harness, pod: &str, number: usize) -> Kubelet {
-    let waits = async || Ok(unschedulable(&harness.pods().get(pod).await?).map(|_| ()));
-    wait_for("the scheduler finds no node", LIMIT, waits).await.unwrap();
-    let selector = harness.pods().get(pod).await.unwrap().spec.unwrap().node_selector.unwrap_or_default();
-    let labels = of_template(number).node().metadata.labels.unwrap();
-    let missing: Vec<_> = selector.iter().filter(|(key, value)| labels.get(*key) != Some(*value)).collect();
-    assert!(missing.is_empty(), "the template of the group lacks {missing:?}");
-    join(harness, of_template(number)).await
-}
-
-#[tokio::test]
-async fn a_group_at_zero_grows_for_pods_of_both_forms_of_the_class_also_if_it_changes_meanwhile() {
-    let harness = Box::pin(Harness::with_nodes([SimulatedNode::linux()])).await;
-    let _operator = Operator::impatient(harness.account.config.clone());
-    apply(&harness, "Exact").await;
-    let seed = join(&harness, SimulatedNode::server_2022("seed")).await;
-    harness.class_until(CLASS, "is there", |_| true).await;
-    seed.leave().await.unwrap();
-    let pods = harness.pods();
-    for (number, (first, then)) in
-        [("Exact", "Exact"), ("Exact", "Compatible"), ("Compatible", "Compatible"), ("Compatible", "Exact")]
-            .into_iter()
-            .enumerate()
-    {
-        apply(&harness, first).await;
-        harness.class_until(CLASS, first, |class| by_label(class) == (first == "Compatible")).await;
-        let pod = format!("from-zero-{number}");
-        let created = harness.run_pod(&pod, json!({"runtimeClassName": CLASS})).await;
-        let is_by_label = created.spec.unwrap().node_selector.unwrap().contains_key(LABEL);
-        assert_eq!(is_by_label, first == "Compatible");
-        apply(&harness, then).await;
-        if first == then || then == "Compatible" {
-            harness.class_until(CLASS, then, |class| by_label(class) == (then == "Compatible")).await;
-        } else {
-            // The pod needs the class, and no node has the build.
-            harness.pool_until("default", "keeps the label", |pool| problems(pool).contains("ClassInUse")).await;
-        }
-        let node = scale_up(&harness, &pod, number).await;
-        let bound = async || Ok(node_of(&pods.get(&pod).await?).map(str::to_owned));
-        assert_eq!(wait_for("the pod has a node", LIMIT, bound).await.unwrap(), node.name());
-        harness.class_until(CLASS, then, |class| by_label(class) == (then == "Compatible")).await;
-        pods.delete(&pod, &DeleteParams::default().grace_period(0)).await.unwrap();
-        node.leave().await.unwrap();
-    }
 }

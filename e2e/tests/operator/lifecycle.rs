@@ -1,4 +1,4 @@
-//! Deleted and recreated classes, nodes, pools, and the CRD.
+//! Deleted and recreated classes, and a deleted CRD.
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
@@ -51,30 +51,6 @@ async fn a_deleted_or_edited_class_is_restored_by_one_request() {
         vec![("patch".to_owned(), 200); all],
         "labels of others are theirs"
     );
-}
-
-#[tokio::test]
-async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
-    let (harness, log) = Harness::audited().await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    for number in 0..20 {
-        let name = format!("short-{number}");
-        harness.join(&name).await.leave().await.unwrap();
-    }
-    let stays = harness.join("stays").await;
-    let what = "counts only the node that stays";
-    harness.nodes_until("default", what, |nodes| (nodes.selected, nodes.converged) == (1, 1)).await;
-    stays.leave().await.unwrap();
-    let pool = harness.nodes_until("default", "counts no node", |nodes| nodes.selected == 0).await;
-    assert_eq!(pool.status.unwrap().problems, []);
-    harness.classes().get("windows-2022").await.expect("the class stays when its last node goes");
-    harness.node_events_are_seen().await;
-    for number in 0..20 {
-        let patches = log.patches(&format!("short-{number}"));
-        // At most one late request, which finds nothing or, if a name were taken again, another node.
-        assert!(patches.len() <= 1 && patches.iter().all(|patch| matches!(patch.code, 200 | 404)), "{patches:?}");
-    }
 }
 
 #[tokio::test]

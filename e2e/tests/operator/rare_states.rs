@@ -1,15 +1,10 @@
-//! Objects that others keep, and the metrics of pools that are gone.
-
-use std::net::{Ipv4Addr, SocketAddr};
+//! Objects that others keep.
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::harness::objects::{condition, problems};
 use winpool_e2e::harness::{Harness, merge};
-use winpool_e2e::machine::process::free_port;
-use winpool_e2e::machine::wait::{LIMIT, wait_for};
-use winpool_e2e::servers::requests::scrape;
 
 const KEEP: &str = "example.com/keep";
 
@@ -34,29 +29,5 @@ async fn a_class_that_a_foreign_finalizer_keeps_is_deleted_once_and_named_until_
     merge(&harness.classes(), "mine", json!({"metadata": {"finalizers": null}})).await;
     harness.ready("default").await;
     assert!(harness.classes().get_opt("mine").await.unwrap().is_none());
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn the_last_pool_leaves_no_series_when_it_is_deleted() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
-    let operator = harness.operator_at(address);
-    harness.apply_until_ready(json!({"mode": "DryRun"})).await;
-    let series = async |pool: &str| {
-        let (text, of_pool) = (scrape(address).await.unwrap(), format!("pool=\"{pool}\""));
-        text.lines().filter(|line| line.contains(&of_pool)).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let counted = async || Ok(series("default").await.iter().any(|line| line.contains("winpool_nodes{")).then_some(()));
-    wait_for("the pool has series", LIMIT, counted).await.unwrap();
-    harness.delete_pool("default").await;
-    harness.pool_is_gone("default").await;
-    let mut left = Vec::new();
-    let gone = wait_for("the deleted pool has no series", LIMIT, async || {
-        left = series("default").await;
-        Ok(left.is_empty().then_some(()))
-    });
-    gone.await.unwrap_or_else(|error| panic!("{error}: {left:#?}"));
     operator.stop().await;
 }

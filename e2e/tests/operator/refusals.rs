@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::DeleteParams;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -18,8 +15,8 @@ use winpool_core::plan::nodes::assessment::assess;
 use winpool_core::plan::patch::{FieldChange, node_patch, runtime_class_patch};
 use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
 use winpool_core::plan::taints::Consent;
-use winpool_e2e::harness::objects::{BUILD, has_taint, label};
-use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, POOL, change_taints};
+use winpool_e2e::harness::objects::{BUILD, label};
+use winpool_e2e::harness::{APPLIED, Harness, POOL};
 use winpool_e2e::nodes::kubelet::Kubelet;
 use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_operator::leadership::Leadership;
@@ -143,70 +140,6 @@ async fn a_node_without_any_annotation_is_written() {
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/other": "x"}}})).await;
     let result = send(&harness.client, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Stale)), "the annotations of others would be lost: {result:?}");
-}
-
-#[tokio::test]
-async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment() {
-    let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|number| tokio::spawn(toggle(harness.nodes(), format!("example.com/writer-{number}"))))
-        .collect();
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
-    harness.node_until("win", "is tainted", is_guarded).await;
-    change_taints(&harness.nodes(), "win", |taints| {
-        let assessment = taints.len();
-        taints.retain(|taint| taint.key != "os");
-        assert_eq!(taints.len(), assessment - 1);
-    })
-    .await;
-    harness.node_until("win", "is tainted again", is_guarded).await;
-    let mut expected = Vec::new();
-    for writer in writers {
-        expected.push(writer.await.unwrap());
-    }
-    harness.ready("default").await;
-    let node = harness.node("win").await;
-    operator.stop().await;
-
-    let left: Vec<_> = node.spec.unwrap().taints.unwrap();
-    for taint in &expected {
-        assert!(left.contains(taint), "{taint:?} in {left:?}");
-    }
-    assert_eq!(left.len(), WRITERS + 2, "theirs, not-ready and winpool's: {left:?}");
-    let patches = log.of("patch", "nodes").into_iter();
-    let (accepted, refused): (Vec<_>, Vec<_>) = patches.partition(|request| request.code == 200);
-    assert_eq!(accepted.len(), 2, "one for each time that the taint was missing: {accepted:?}");
-    assert!(refused.iter().all(|request| request.code == 422), "{refused:?}");
-    assert!(refused.len() <= WRITERS * ROUNDS, "each refusal has another's write as its cause: {}", refused.len());
-}
-
-const WRITERS: usize = 6;
-/// An odd number, so that each taint is present at the end.
-const ROUNDS: usize = 9;
-
-/// Adds a taint to the node and removes it, in turn, and checks that no other client does. Returns the last taint.
-async fn toggle(nodes: Api<Node>, key: String) -> Taint {
-    let mut mine: Option<Taint> = None;
-    for round in 0..ROUNDS {
-        let next = mine.is_none().then(|| Taint {
-            key: key.clone(),
-            value: Some(format!("round-{round}")),
-            effect: "PreferNoSchedule".to_owned(),
-            time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
-        });
-        change_taints(&nodes, "win", |taints| {
-            let assessment = taints.iter().find(|taint| taint.key == key);
-            assert_eq!(assessment, mine.as_ref());
-            taints.retain(|taint| taint.key != key);
-            taints.extend(next.clone());
-        })
-        .await;
-        mine = next;
-    }
-    mine.unwrap()
 }
 
 fn applier(client: &Client) -> Applier {

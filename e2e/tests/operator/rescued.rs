@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
@@ -18,15 +18,12 @@ use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::servers::definitions::define;
-use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
-
-use crate::policies::admitted_until;
 
 /// The time within which every pod has a node.
 const RESCUE: Duration = Duration::from_secs(10);
 
 /// The cases, each with the workload or pod that status names.
-const RESCUED: [(&str, &str); 13] = [
+const RESCUED: [(&str, &str); 11] = [
     ("affinity", "Deployment default/affinity"),
     ("deployment", "Deployment default/deployment"),
     ("ghost-term", "Deployment default/ghost-term"),
@@ -38,12 +35,7 @@ const RESCUED: [(&str, &str); 13] = [
     ("volcano", "Job.batch.volcano.sh default/volcano"),
     ("cron-edited", "CronJob default/cron-edited"),
     ("set-edited", "StatefulSet default/set-edited"),
-    ("pods-by-policy", "Deployment default/pods-by-policy"),
-    ("template-by-policy", "Deployment default/template-by-policy"),
 ];
-
-/// Cases that need the kind of admission policy that changes objects.
-const BY_POLICY: [&str; 2] = ["pods-by-policy", "template-by-policy"];
 
 pub fn toleration() -> Value {
     json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}])
@@ -109,64 +101,12 @@ async fn workflows_exist(harness: &Harness) {
     }
 }
 
-/// A policy that adds the selector for Windows to objects with this name or label.
-async fn adds_selector(harness: &Harness, case: &str, rule: Value, path: &str, condition: &str) {
-    let expression =
-        format!("[JSONPatch{{op: 'add', path: '{path}', value: {{'kubernetes.io/os': 'windows', 'case': '{case}'}}}}]");
-    let version = "admissionregistration.k8s.io/v1";
-    let policy = json!({
-        "apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": case},
-        "spec": {
-            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
-            "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [{"name": "is-case", "expression": condition}],
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
-        },
-    });
-    harness.apply(policy).await;
-    let binding = json!({
-        "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": case},
-        "spec": {"policyName": case},
-    });
-    harness.apply(binding).await;
-}
-
-async fn policies_exist(harness: &Harness) {
-    let [pods, template] = BY_POLICY;
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
-    let condition = format!("object.metadata.?labels['app'].orValue('') == '{pods}'");
-    adds_selector(harness, pods, rule, "/spec/nodeSelector", &condition).await;
-    let rule =
-        json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"]});
-    let condition = format!("object.metadata.name == '{template}' && object.spec.replicas == 1");
-    adds_selector(harness, template, rule, "/spec/template/spec/nodeSelector", &condition).await;
-    let mut probe = workload("Deployment", pods, json!({}))["spec"]["template"].take();
-    probe["metadata"]["name"] = json!("probe");
-    let is_changed = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_selector.is_some());
-    admitted_until(&harness.pods(), &probe, "the policy for pods is in force", is_changed).await;
-    let deployments: Api<Deployment> = Api::default_namespaced(harness.client.clone());
-    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-    let scaled = Patch::Merge(json!({"spec": {"replicas": 1}}));
-    wait_for("the policy for templates is in force", LIMIT, async || {
-        let deployment = json!(deployments.patch(template, &dry_run, &scaled).await?);
-        Ok(deployment["spec"]["template"]["spec"]["nodeSelector"].is_object().then_some(()))
-    })
-    .await
-    .unwrap();
-}
-
 /// What exists before the check. Nothing of it is for Windows and does not tolerate the taint.
-async fn prepare(harness: &Harness, by_policy: bool) {
+async fn prepare(harness: &Harness) {
     workflows_exist(harness).await;
     harness.apply(workload("CronJob", "cron-edited", tolerant("cron-edited"))).await;
     harness.apply(workload("StatefulSet", "set-edited", tolerant("set-edited"))).await;
     bound(harness, "set-edited", 1).await;
-    if by_policy {
-        for case in BY_POLICY {
-            harness.apply(workload("Deployment", case, json!({}))).await;
-        }
-        policies_exist(harness).await;
-    }
 }
 
 /// What makes the workload of this case create a pod that waits.
@@ -214,10 +154,7 @@ async fn begin(harness: &Harness, case: &str) {
             let template = spec(json!({"template": spec(json!({"tolerations": null}))}));
             drop(merge(&sets, case, template).await);
         }
-        _ => {
-            let deployments: Api<Deployment> = Api::default_namespaced(harness.client.clone());
-            drop(merge(&deployments, case, spec(json!({"replicas": 1}))).await);
-        }
+        _ => unreachable!("{case} is no case"),
     }
 }
 
@@ -235,13 +172,10 @@ pub(crate) fn names(pool: &WindowsPool, workload: &str) -> bool {
 
 #[tokio::test]
 async fn every_pod_for_windows_is_scheduled_within_10_seconds() {
-    let by_policy = MUTATING_ADMISSION_POLICY.is_there().await.unwrap();
-    let cases = RESCUED.into_iter().filter(|(case, _)| by_policy || !BY_POLICY.contains(case));
-    let cases: Vec<_> = cases.collect();
-    let all = || cases.iter().map(|(case, _)| *case).chain(["control"]);
+    let all = || RESCUED.iter().map(|(case, _)| *case).chain(["control"]);
     let linux = SimulatedNode::linux().name("lin");
     let harness = Harness::with_nodes(all().map(node).chain([linux])).await;
-    prepare(&harness, by_policy).await;
+    prepare(&harness).await;
     for case in all() {
         harness.apply_pool_named(case, json!({"nodeSelector": {"pool": case}})).await;
     }
@@ -251,11 +185,11 @@ async fn every_pod_for_windows_is_scheduled_within_10_seconds() {
     }
 
     let mut begun = BTreeMap::new();
-    for (case, _) in &cases {
+    for (case, _) in RESCUED {
         begin(&harness, case).await;
-        begun.insert(*case, Instant::now());
+        begun.insert(case, Instant::now());
     }
-    let mut waiting = cases.clone();
+    let mut waiting = RESCUED.to_vec();
     while !waiting.is_empty() {
         let pods = harness.pods().list(&ListParams::default()).await.unwrap().items;
         waiting.retain(|(case, _)| {
@@ -269,7 +203,7 @@ async fn every_pod_for_windows_is_scheduled_within_10_seconds() {
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    for (case, workload) in cases {
+    for (case, workload) in RESCUED {
         harness.pool_until(case, "names the workload", |pool| names(pool, workload)).await;
         assert!(has_taint(&harness.node(&format!("win-{case}")).await, OS_WINDOWS), "{case} keeps its taint");
     }

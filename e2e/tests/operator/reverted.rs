@@ -1,21 +1,18 @@
 //! Admission that accepts winpool's writes and reverts them, so that the API server answers 200 and nothing changes.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::harness::objects::{BUILD, NOT_READY, condition, has_taint, label, problems, taint, taints};
+use winpool_e2e::harness::objects::{NOT_READY, condition, has_taint, problems, taints};
 use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::harness::{APPLIED, Harness, OS_WINDOWS, schema};
 use winpool_e2e::machine::wait::{LIMIT, wait_for};
 use winpool_e2e::needs;
-use winpool_e2e::nodes::simulated::SimulatedNode;
 use winpool_e2e::servers::version::MUTATING_ADMISSION_POLICY;
 
-const WORDS: &str = "a mutating webhook or admission policy reverts it";
 const VERSION: &str = "admissionregistration.k8s.io/v1";
 
 /// A policy that changes updates of these resources. `condition` and `mutation` are CEL.
@@ -61,69 +58,11 @@ fn dry_run() -> PatchParams {
     PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
-const HAS_TAINT: &str = "spec.?taints.orValue([]).exists(t, t.key == 'os')";
-/// The taint is the last one.
-const WITHOUT_TAINT: &str = "[JSONPatch{op: 'remove', path: '/spec/taints/' + string(size(object.spec.taints) - 1)}]";
-
 /// Removes this label or annotation if the object has it.
 fn without(map: &str, key: &str) -> String {
     let path = format!("/metadata/{map}/{}", key.replace('/', "~1"));
     let has = format!("object.metadata.?{map}['{key}'].hasValue()");
     format!(" + ({has} ? [JSONPatch{{op: 'remove', path: '{path}'}}] : [])")
-}
-
-/// A node without the build label, and a policy that reverts its taint.
-async fn taint_is_reverted(harness: &Harness) {
-    let node = SimulatedNode::server_2022("win").without_label(BUILD);
-    harness.join_node(node).await;
-    let condition = format!("object.{HAS_TAINT} && !oldObject.{HAS_TAINT}");
-    changes_updates(harness, ["", "nodes"], &condition, WITHOUT_TAINT).await;
-    until_in_force(true, async || is_taint_reverted(harness).await).await;
-}
-
-async fn is_taint_reverted(harness: &Harness) -> kube::Result<bool> {
-    let tainted = Patch::Merge(json!({"spec": {"taints": [taint("os:NoSchedule")]}}));
-    let node = harness.nodes().patch("win", &dry_run(), &tainted).await?;
-    Ok(!has_taint(&node, "os:NoSchedule"))
-}
-
-#[tokio::test]
-async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let (harness, log) = Harness::audited().await;
-    taint_is_reverted(&harness).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
-    let problem = &pool.status.as_ref().unwrap().problems[0];
-    assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("AdmissionDenied", "Node win"));
-    assert!(problem.message.contains(WORDS), "{problem:?}");
-    let node = harness.node("win").await;
-    assert_eq!((label(&node, BUILD), taints(&node)), (Some("10.0.20348"), vec![NOT_READY.to_owned()]));
-    let says_so = |event: &Event| {
-        let is_about_it = event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
-        is_about_it && event.note.as_ref().is_some_and(|note| note.contains(WORDS))
-    };
-    harness.event_until("says what reverts the taint", says_so).await;
-
-    let sent = log.patches("win").len();
-    for round in 0..3 {
-        harness.edit_node("win", json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
-    }
-    harness.node_events_are_seen().await;
-    assert_eq!(log.patches("win").len(), sent);
-    assert!(sent <= 5, "{sent} patches");
-    node_is_right_without_the_policy(&harness, operator).await;
-}
-
-/// Removes the policy, and replaces the operator, which makes a pause.
-async fn node_is_right_without_the_policy(harness: &Harness, operator: Operator) {
-    operator.stop().await;
-    remove_policy(harness).await;
-    until_in_force(false, async || is_taint_reverted(harness).await).await;
-    let _operator = harness.operator().await;
-    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
-    harness.ready("default").await;
 }
 
 /// The annotation is winpool's record of the taints that it added.

@@ -1,10 +1,8 @@
-//! Events tell what happened to the taints of a pool, and its status stays true.
+//! Events tell what happened to the taints of a pool.
 
 use k8s_openapi::api::events::v1::Event;
 use serde_json::json;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::harness::objects::condition;
-use winpool_e2e::harness::{Harness, OS_WINDOWS, merge_status};
+use winpool_e2e::harness::{Harness, OS_WINDOWS};
 
 use super::held_taints::WEB;
 
@@ -33,22 +31,4 @@ async fn events_tell_when_a_taint_is_held_and_added() {
     assert_eq!(told(&harness, pool, ("Normal", "TaintsAdded")).await, "every node is tainted");
     let without_pods = told(&harness, ("DaemonSet", "web"), ("Warning", "DaemonSetWithoutPods")).await;
     assert!(without_pods.contains("1 node ") && without_pods.contains("key: os"), "{without_pods}");
-}
-
-#[tokio::test]
-async fn a_status_that_another_writer_replaces_is_written_again() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    harness.is_tainted("win").await;
-    let is_right = |pool: &WindowsPool| {
-        let status = pool.status.clone().unwrap_or_default();
-        status.nodes.converged == 1 && status.taints.iter().filter(|taint| taint.at_registration).count() == 1
-    };
-    harness.pool_until("default", "has its status", is_right).await;
-    let change = json!({"status": {"conditions": [], "taints": [], "nodes": null}});
-    let _: WindowsPool = merge_status(&harness.pools(), "default", change).await;
-    let is_back = |pool: &WindowsPool| is_right(pool) && condition(pool, "Ready") == Some("True");
-    harness.pool_until("default", "has its status again", is_back).await;
 }

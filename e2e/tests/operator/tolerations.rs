@@ -5,17 +5,15 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Toleration};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use winpool_core::api::{Problem, WindowsPool};
 use winpool_e2e::harness::objects::{has_taint, node_of};
 use winpool_e2e::harness::operator::Operator;
 use winpool_e2e::harness::workloads::pod_of;
-use winpool_e2e::harness::{Harness, OS_WINDOWS, merge};
-use winpool_e2e::machine::wait::{LIMIT, wait_for};
+use winpool_e2e::harness::{Harness, OS_WINDOWS};
+use winpool_e2e::machine::wait::wait_for;
 use winpool_e2e::nodes::simulated::SimulatedNode;
 
-use crate::denials::{deny, until_denied};
 use crate::rescued::with;
 
 /// The time within which a pod has a node.
@@ -140,80 +138,6 @@ async fn pods_that_run_get_it_before_the_taint_goes_on_their_node() {
     operator.stop().await;
 }
 
-#[tokio::test]
-async fn a_pod_that_says_nothing_is_for_windows_if_its_workload_runs_there() {
-    let (harness, operator) = with_a_tainted_node().await;
-    // It came to the node before the taint, in a cluster whose Linux nodes are all tainted.
-    let nothing = json!({"nodeName": "win"});
-    harness.start_pod(pod_of("GameServerSet", "db", "db-0", nothing)).await;
-    let tolerates = async || Ok(Some(harness.pods().get("db-0").await?).filter(|pod| of_windows(pod) == 1));
-    wait_for("the pod that runs gets it too", BOUND, tolerates).await.unwrap();
-    harness
-        .edit_node("lin", json!({"spec": {"taints": [{"key": "dedicated", "value": "a", "effect": "NoSchedule"}]}}))
-        .await;
-    harness.create_pod(pod_of("GameServerSet", "db", "db-1", json!({}))).await;
-    harness.create_pod(pod_of("GameServerSet", "other", "other-0", json!({}))).await;
-    assert_eq!(node_of(&is_bound(&harness, "db-1").await), Some("win"));
-    assert_eq!(of_windows(&harness.pods().get("other-0").await.unwrap()), 0);
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn what_is_known_of_a_workload_survives_a_deleted_node_and_a_label_that_flaps() {
-    let (harness, operator) = with_a_tainted_node().await;
-    harness.join_node(SimulatedNode::server_2022("win-2")).await;
-    harness.is_tainted("win-2").await;
-    for (name, node) in [("db-0", "win"), ("db-2", "win-2")] {
-        harness.start_pod(pod_of("GameServerSet", "db", name, json!({"nodeName": node}))).await;
-        let tolerates = async || Ok(Some(harness.pods().get(name).await?).filter(|pod| of_windows(pod) == 1));
-        wait_for("the pod that runs gets it", BOUND, tolerates).await.unwrap();
-    }
-    harness
-        .edit_node("lin", json!({"spec": {"taints": [{"key": "dedicated", "value": "a", "effect": "NoSchedule"}]}}))
-        .await;
-    harness.nodes().delete("win-2", &DeleteParams::default()).await.unwrap();
-    let os = |os: &str| json!({"metadata": {"labels": {"kubernetes.io/os": os, "beta.kubernetes.io/os": os}}});
-    harness.edit_node("win", os("linux")).await;
-    for name in ["db-0", "db-2"] {
-        let reports = json!({"metadata": {"annotations": {"example.com/reported": "again"}}});
-        merge(&harness.pods(), name, reports).await;
-    }
-    harness.node_events_are_seen().await;
-    harness.edit_node("win", os("windows")).await;
-    harness.is_tainted("win").await;
-    harness.create_pod(pod_of("GameServerSet", "db", "db-1", json!({}))).await;
-    assert_eq!(node_of(&is_bound(&harness, "db-1").await), Some("win"));
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_pod_that_selects_a_group_with_linux_nodes_gets_nothing_and_is_named_at_once() {
-    let (harness, operator) = with_a_tainted_node().await;
-    let forged = SimulatedNode::linux().name("forged").label("agentpool", "win");
-    harness.join_node(forged).await;
-    let group = select("agentpool", "win");
-    harness.edit_node("forged", json!({"spec": {"unschedulable": true}})).await;
-    // Until winpool has seen the node, the group is one of Windows, and its pods get the toleration.
-    let mut number = 0;
-    harness.run_pod("web-0", group.clone()).await;
-    let is_named = async || {
-        let name = format!("web-{number}");
-        if of_windows(&harness.pods().get(&name).await?) == 1 {
-            number += 1;
-            harness.run_pod(&format!("web-{number}"), group.clone()).await;
-        }
-        let pool = harness.pools().get("default").await?;
-        let mut problems = pool.status.iter().flat_map(|status| &status.problems);
-        let object = format!("Pod default/{name}");
-        let is_named = |problem: &Problem| problem.reason == "SystemNotStated" && problem.object.to_string() == object;
-        Ok(problems.any(is_named).then_some(()))
-    };
-    wait_for("a pod of the group is named", LIMIT, is_named).await.unwrap();
-    let last = harness.pods().get(&format!("web-{number}")).await.unwrap();
-    assert_eq!(of_windows(&last), 0);
-    operator.stop().await;
-}
-
 async fn create_all(api: &Api<Pod>, pods: impl Iterator<Item = Pod>) {
     let created = futures::stream::iter(pods).map(|pod| {
         let api = api.clone();
@@ -245,62 +169,5 @@ async fn three_hundred_pods_are_bound_beside_a_namespace_with_many_waiting_pods(
     };
     wait_for("300 pods have the toleration", BOUND * 6, helped).await.unwrap();
     println!("300 pods have the toleration {:.1} s after the last one was created", start.elapsed().as_secs_f64());
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn pods_that_were_created_while_no_operator_ran_are_bound_when_one_does() {
-    let (harness, operator) = with_a_tainted_node().await;
-    operator.stop().await;
-    let names: Vec<String> = (0..50).map(|number| format!("web-{number}")).collect();
-    for name in &names {
-        harness.run_pod(name, select("kubernetes.io/os", "windows")).await;
-    }
-    let operator = harness.operator().await;
-    for name in &names {
-        is_bound(&harness, name).await;
-    }
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_refused_toleration_is_named_and_the_workload_waits_for_a_minute() {
-    let (harness, log) = Harness::audited().await;
-    harness.join("win").await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({"taintPolicy": "TaintAndTolerate"})).await;
-    harness.is_tainted("win").await;
-    let keeps = json!({
-        "expression": "object.spec.?tolerations.orValue([]) == oldObject.spec.?tolerations.orValue([])",
-        "message": "no toleration here",
-    });
-    deny(&harness.client, "tolerations", &json!({"": ["pods"]}), "UPDATE", keeps).await;
-    let windows = select("kubernetes.io/os", "windows");
-    harness
-        .create_pod(pod_of(
-            "StatefulSet",
-            "probe",
-            "probe-0",
-            with(windows.clone(), json!({"tolerations": [{"operator": "Exists"}]})),
-        ))
-        .await;
-    let change = json!({"spec": {"tolerations": [{"operator": "Exists"}, {"key": "a", "operator": "Exists"}]}});
-    let (pods, dry_run) = (harness.pods(), PatchParams { dry_run: true, ..PatchParams::default() });
-    until_denied("tolerations", async || pods.patch("probe-0", &dry_run, &Patch::Merge(&change)).await.err()).await;
-    for name in ["db-0", "db-1"] {
-        harness.create_pod(pod_of("GameServerSet", "db", name, windows.clone())).await;
-    }
-    let is_named = |pool: &WindowsPool| {
-        let mut all = pool.status.iter().flat_map(|status| &status.problems);
-        all.any(|problem| {
-            problem.reason == "TolerationRefused"
-                && problem.object.to_string() == "GameServerSet default/db"
-                && problem.message.contains("no toleration here")
-        })
-    };
-    harness.pool_until("default", "names the workload", is_named).await;
-    harness.node_events_are_seen().await;
-    let sent = log.of("patch", "pods").len();
-    assert!(sent <= 2, "{sent} requests: each pod is tried once");
     operator.stop().await;
 }

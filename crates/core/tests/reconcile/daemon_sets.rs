@@ -206,22 +206,6 @@ fn a_daemon_set_holds_the_taint_off_nodes_that_come_to_a_pool_or_lose_a_reason_t
 }
 
 #[test]
-fn a_taint_that_waits_for_nobody_is_added_whatever_daemon_sets_need() {
-    for (spec, taint) in [
-        ("spec: {taintPolicy: TaintOnly}", MINE),
-        ("spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}", "os=windows:PreferNoSchedule"),
-    ] {
-        for unknown in [None, Some(UnknownPods::NotListed), Some(UnknownPods::Denied("no".to_owned()))] {
-            let mut world = World::with(spec);
-            world.daemon_sets = vec![agent()];
-            world.unknown_pods = unknown;
-            world.wait(2);
-            assert_eq!(world.taints("win"), [taint], "{spec}");
-        }
-    }
-}
-
-#[test]
 fn pods_of_other_workloads_hold_nothing() {
     let mut world = World::with("{}");
     let runs = started(yaml("{os: {name: windows}, nodeName: win}"));
@@ -246,19 +230,6 @@ fn a_daemon_set_that_no_longer_tolerates_the_taint_takes_it_off_no_node_and_hold
     world.daemon_sets.clear();
     world.wait(601);
     assert_eq!(world.has_taint("new"), (true, true));
-}
-
-#[test]
-fn a_retired_taint_stays_while_its_successor_waits() {
-    let replaces = "spec: {retiredTaints: [{key: os, value: win, effect: NoSchedule}], \
-                    taints: [{key: os, value: windows, effect: NoSchedule}]}";
-    let mut world = World::new([pool(replaces)], [("win", tainted(&["os=win:NoSchedule"]))]);
-    world.daemon_sets = vec![agent()];
-    world.wait(2);
-    assert_eq!(world.taints("win"), ["os=win:NoSchedule"]);
-    world.daemon_sets.clear();
-    world.wait(601);
-    assert_eq!(world.taints("win"), [MINE]);
 }
 
 #[test]
@@ -472,31 +443,6 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
     world.accept_all();
     world.wait(70);
     assert_eq!((world.has_taint("win-2019").1, world.at_registration().len()), (true, 1));
-}
-
-#[test]
-fn while_a_kind_cannot_be_read_at_registration_does_not_change() {
-    let fails = |world: &mut World| {
-        for _ in 0..2 {
-            world.read_fails("Nodes");
-            world.wait(16);
-        }
-    };
-    let mut world = World::with("{}");
-    world.read_fails("Nodes");
-    world.advance(Duration::from_secs(16));
-    fails(&mut world);
-    assert_eq!(world.at_registration(), [""; 0]);
-    world.outages.clear();
-    world.wait(2);
-    assert_eq!(world.has_taint("win"), (true, true));
-    fails(&mut world);
-    world.daemon_sets = vec![agent()];
-    world.wait(2);
-    assert_eq!(world.at_registration(), [MINE]);
-    world.outages.clear();
-    world.wait(2);
-    assert_eq!((world.at_registration().len(), world.taints("win").len()), (0, 1), "the node keeps it");
 }
 
 #[test]

@@ -45,7 +45,6 @@ pub struct FaultProxy {
 
 struct ProxyState {
     server: Client,
-    neighbour: Option<Client>,
     traffic: Traffic,
     /// Cancelled while the network is cut. All connections depend on it.
     network: Mutex<CancellationToken>,
@@ -55,22 +54,10 @@ struct ProxyState {
 
 impl FaultProxy {
     pub async fn start(server: &ApiServer) -> Result<Self> {
-        Self::start_before(server, None).await
-    }
-
-    /// Like [`Self::start`], with a second server of the same cluster: see [`Fault::Neighbour`].
-    pub async fn with_neighbour(server: &ApiServer, neighbour: &crate::servers::api_server::Neighbour) -> Result<Self> {
-        let mut config = bare(server)?;
-        config.cluster_url = url(neighbour.port())?;
-        Self::start_before(server, Some(Client::try_from(config)?)).await
-    }
-
-    async fn start_before(server: &ApiServer, neighbour: Option<Client>) -> Result<Self> {
         let identity = server.serving();
         let tls = TlsAcceptor::from(Arc::new(tls(&identity.certificate, &identity.key)?));
         let shared = Arc::new(ProxyState {
             server: Client::try_from(bare(server)?)?,
-            neighbour,
             traffic: Traffic::default(),
             network: Mutex::default(),
             talking: Mutex::default(),
@@ -173,9 +160,7 @@ impl ProxyState {
             _ => {}
         }
         let request = self.prepared(request, &passing, fault).await?;
-        let neighbour =
-            self.neighbour.as_ref().filter(|_| matches!(fault, Some(Fault::Neighbour | Fault::NeighboursCache)));
-        let response = neighbour.unwrap_or(&self.server).send(request).await;
+        let response = self.server.send(request).await;
         let code = response.as_ref().ok().map(|response| response.status().as_u16());
         self.traffic.note(passing, fault, code);
         let mut response = response.map_err(|_| Severed)?;
@@ -213,12 +198,9 @@ impl ProxyState {
         for header in [HOST, CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH] {
             parts.headers.remove(header);
         }
-        let version = match fault {
-            Some(Fault::Rewind { .. }) => self.traffic.oldest_version(passing),
-            Some(Fault::NeighboursCache) if passing.asked.verb == "list" => Some("0".to_owned()),
-            _ => None,
-        };
-        if let Some(version) = version {
+        if matches!(fault, Some(Fault::Rewind { .. }))
+            && let Some(version) = self.traffic.oldest_version(passing)
+        {
             parts.uri = with_parameter(&parts.uri, "resourceVersion", &version);
         }
         if fault == Some(Fault::NoBookmarks) {

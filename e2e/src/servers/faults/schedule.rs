@@ -38,10 +38,6 @@ pub enum Fault {
     Expire,
     /// A watch has no bookmarks.
     NoBookmarks,
-    /// The second server answers. See [`crate::servers::faults::proxy::FaultProxy::with_neighbour`].
-    Neighbour,
-    /// The second server answers from its watch cache, however old (`resourceVersion=0`).
-    NeighboursCache,
 }
 
 /// An answer that the server did not send.
@@ -87,8 +83,6 @@ impl Fault {
             Self::Rewind { .. } => "watch from an old version",
             Self::Expire => "watch expired",
             Self::NoBookmarks => "no bookmarks",
-            Self::Neighbour => "neighbour asked",
-            Self::NeighboursCache => "neighbour's cache asked",
         }
     }
 }
