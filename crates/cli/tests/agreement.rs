@@ -153,6 +153,18 @@ fn plan_and_check(directory: &Path, adds_taint: bool) -> Vec<String> {
     unfound.chain(unplanned).collect()
 }
 
+/// Where new pods run today is the same for `plan` and `why`, unless `why` finds another error of the workload.
+fn plan_and_why(directory: &Path) -> Vec<String> {
+    let plan = answer(directory, &["plan"]);
+    let differing = entries(&plan["workloads"]).filter_map(|workload| {
+        let (object, now) = (named(&workload["object"]), &workload["now"]);
+        let why = answer(directory, &["why", &object, "-n", "shop"]);
+        let differs = why["outcome"] != *now && why["problems"].is_null();
+        differs.then(|| format!("plan: {object} {now}; why: {}", why["outcome"]))
+    });
+    differing.collect()
+}
+
 /// What `plan --assume` calls unknown, `blockers` and `report` do not assess, or they know what pins it.
 fn unknown(directory: &Path) -> Vec<String> {
     let upgrade = answer(directory, &["plan", "--assume", "example.com/group=old:2022"]);
@@ -183,7 +195,11 @@ fn commands_agree_about_every_workload() {
                 let objects = workloads.iter().chain(&nodes).chain(&pools).chain(&pods);
                 let all: Vec<String> = objects.map(Value::to_string).collect();
                 fs::write(directory.path().join("all.yaml"), all.join("\n---\n")).unwrap();
-                let found = [plan_and_check(directory.path(), cluster == "open"), unknown(directory.path())].concat();
+                let directory = directory.path();
+                let mut found = [plan_and_check(directory, cluster == "open"), unknown(directory)].concat();
+                if pool == "enforced" {
+                    found.extend(plan_and_why(directory));
+                }
                 let setting = format!("{cluster}, {pool}, {} pods", pods.len());
                 disagreements.extend(found.into_iter().map(|found| format!("{setting}: {found}")));
             }
