@@ -155,8 +155,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
                 Kind::Workload(kind) => question.workload(kind, name, template.as_deref()).await,
                 _ => question.pod(name).await,
             };
-            let (mut answer, gaps) = until_yes(ask, wait.map(Duration::from_secs)).await?;
-            answer.conclude();
+            let (answer, gaps) = until_yes(ask, wait.map(Duration::from_secs)).await?;
             output::print(format, &answer, || pod::text(&answer))?;
             is_known = answer.is_known() && (wait.is_none() || answer.runs());
             gaps

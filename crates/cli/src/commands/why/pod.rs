@@ -21,7 +21,7 @@ use winpool_analysis::lint::{
 };
 use winpool_analysis::pod::{Pod, PodSpec, daemon_set_node};
 use winpool_analysis::remedy::Remedy;
-use winpool_analysis::verdict::Cluster;
+use winpool_analysis::verdict::{Cluster, PodOutcome};
 use winpool_analysis::view::{Node, Reduced, View, Workload};
 use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
 use winpool_core::api::names;
@@ -92,7 +92,7 @@ impl Question<'_> {
         if pod.ran_on.is_none() {
             around.add_errors(("Pod", name, None), pod.is_bound, &mut answer);
         }
-        answer.remedy = around.after_class(&pod.spec, answer.remedy);
+        around.conclude(&pod.spec, &mut answer);
         around.add_scaling(&pod.spec, &mut answer).await;
         answer.notes.extend(around.lacks.notes);
         Ok((answer, around.lacks.gaps))
@@ -133,7 +133,7 @@ impl Question<'_> {
         let named = (kind.name, name, workload.path.as_deref());
         around.add_errors(named, false, &mut answer);
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
-        answer.remedy = around.after_class(&workload.template, answer.remedy);
+        around.conclude(&workload.template, &mut answer);
         around.add_scaling(&workload.template, &mut answer).await;
         answer.notes.extend(around.lacks.notes);
         Ok((answer, around.lacks.gaps))
@@ -386,19 +386,23 @@ impl Surroundings {
         Some(remedy.and(&format!(": {message}")))
     }
 
-    /// Returns the change of the pool that creates the RuntimeClass of these pods, if the class does not exist yet, and then
-    /// the change of the pods.
-    fn after_class(&self, spec: &PodSpec, remedy: Option<Remedy>) -> Option<Remedy> {
+    /// Says where the pods run, and puts the change of the pool that creates their RuntimeClass before that of the pods, if the class
+    /// does not exist yet.
+    fn conclude(&self, spec: &PodSpec, answer: &mut PodExplanation) {
+        answer.conclude();
+        let remedy = answer.remedy.take();
         let Some(class) = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name)) else {
             let named = remedy.as_ref().and_then(Remedy::class).and_then(|name| before_naming(&self.facts, name));
-            return match (named, remedy) {
+            answer.remedy = match (named, remedy) {
                 (Some(first), Some(then)) => Some(first.and(&format!(". Then {}", then.text))),
                 (_, remedy) => remedy,
             };
+            return;
         };
         let then = remedy.filter(|remedy| Some(remedy) != pool_change::wait(&self.view).as_ref());
         let then = then.map_or_else(String::new, |remedy| format!(". Then {}", remedy.text));
-        Some(class.and(&format!(". Until then the API server refuses new pods{then}")))
+        answer.outcome = PodOutcome::NoNode;
+        answer.remedy = Some(class.and(&format!(". Until then the API server refuses new pods{then}")));
     }
 
     /// In a cluster without Windows nodes: says which autoscaler creates one for these Windows pods, or what each autoscaler lacks.
