@@ -118,10 +118,9 @@ impl Rule {
 
     /// Returns the examples of the comment in YAML, each with what precedes it, such as `Breaks`.
     pub fn examples(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let items = self.comment.split("\n - ").skip(1);
-        items.filter_map(|item| {
-            let (label, rest) = item.split_once('`')?;
-            Some((label.trim_end().trim_end_matches(':'), rest.split_once('`')?.0))
+        self.comment.split("\n - ").skip(1).filter_map(|item| {
+            let mut parts = item.split('`');
+            Some((parts.next()?.trim_end().trim_end_matches(':'), parts.next()?))
         })
     }
 

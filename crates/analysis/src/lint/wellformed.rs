@@ -47,11 +47,6 @@ pub(super) const RULES: &[Rule] = rules!([
         test: own(types),
         ..Rule::DEFAULT
     },
-]);
-const REMOVED: &Rule = &RULES[0];
-const TYPES: &Rule = &RULES[1];
-
-pub(super) const TEMPLATES: &[Rule] = rules!([
     /// - Breaks: `kind: Deployment, spec: {replicas: 2}`
     Rule {
         id: "pod-template-missing",
@@ -66,10 +61,12 @@ pub(super) const TEMPLATES: &[Rule] = rules!([
         ..Rule::DEFAULT
     },
 ]);
+const REMOVED: &Rule = &RULES[0];
+const TYPES: &Rule = &RULES[1];
 
 /// Returns the findings about an object of a known kind that has no pod spec.
 pub fn check_without_template(object: &Value) -> Vec<Finding> {
-    check_object(object["kind"].as_str().unwrap_or_default(), TEMPLATES, object, &Facts::none())
+    check_object(object["kind"].as_str().unwrap_or_default(), RULES, object, &Facts::none())
 }
 
 /// Returns the finding about a RuntimeClass of this version, which Kubernetes served until 1.24.

@@ -37,8 +37,8 @@ const GROUPS: [(&str, &str); 9] = [
     ),
     (
         "What the API server refuses",
-        "Tested against a Kubernetes 1.37 API server. Unless the row says otherwise, the field cannot be set for a Windows pod, not even to \
- its default value.",
+        "Tested against a Kubernetes 1.37 API server. Unless the row says otherwise, the field cannot be set for a \
+         Windows pod, not even to its default value.",
     ),
     (
         "What Windows does not do",
@@ -51,10 +51,7 @@ const GROUPS: [(&str, &str); 9] = [
          statements](https://github.com/winpool/winpool/blob/main/docs/reference/windows-documentation.md) are mapped \
          to rules one by one.",
     ),
-    (
-        "Group managed service accounts",
-        "winpool knows these objects if they are among the manifests or if it may list them.",
-    ),
+    ("Group managed service accounts", "winpool knows these objects if manifests have them or if it may list them."),
     ("Services", "These rules are for Services that select pods for Windows."),
     ("Nodes", "These rules are for Windows nodes."),
 ];
@@ -73,16 +70,13 @@ pub fn reference() -> String {
             let mark = if advised.contains(&rule.id) { " †" } else { "" };
             let Rule { id, field, remedy, .. } = rule;
             let since = if rule.since == 0 { String::new() } else { format!(" (1.{}+)", rule.since) };
-            let example = rule.examples().next().map_or_else(
-                || format!("`{field}`"),
-                |(label, fields)| format!("`{fields}`{}", label.trim_start_matches("Breaks")),
-            );
+            let (label, fields) = rule.examples().next().unwrap_or(("Breaks", field));
+            let example = prose(&format!("`{fields}`{}", label.trim_start_matches("Breaks")));
             // The introduction of the group says it.
             let is_said = rule.reason == REFUSED.reason;
             let reason = if is_said { String::new() } else { format!("{}. ", capital(&rule.sentence(true))) };
-            let (verdicts, example) = (verdicts(rule), prose(&example));
             let why = prose(&format!("{reason}{}. {}", capital(remedy), rule.about()));
-            let _ = writeln!(text, "| `{id}`{mark}{since} | {verdicts} | {example} | {why} |");
+            let _ = writeln!(text, "| `{id}`{mark}{since} | {} | {example} | {why} |", verdicts(rule));
         }
     }
     text
