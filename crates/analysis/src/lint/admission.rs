@@ -3,7 +3,7 @@
 use crate::finding::Consequence::{Note, Pending, Rejected};
 use crate::finding::Severity::{Error, Info};
 use crate::lint::Rule;
-use crate::lint::rule::{Hit, Judgement, Scope, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Scope, Subject, own, rules};
 use crate::pod::Target;
 use crate::pod_security::{CHANGE_FIELDS, Forbidden, Violations};
 use crate::view::Queued;
@@ -13,7 +13,8 @@ pub(crate) const FORBIDDEN: &str = "pod-security-refused";
 /// What to do about a queue without a flavor for the pods.
 pub(crate) const OTHER_QUEUE: &str = "tolerate its taints in the template, or name another queue";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks in a namespace for Linux: `nodeSelector: {kubernetes.io/os: windows}`
     Rule {
         id: NAMESPACE_CONFLICT,
         verdict: Judgement(Error, Rejected),
@@ -25,6 +26,8 @@ pub(super) const RULES: &[Rule] = &[
         test: own(node_selector),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a namespace with the level baseline:
+    ///   `hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}`
     Rule {
         id: FORBIDDEN,
         verdict: Judgement(Error, Rejected),
@@ -35,6 +38,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(pod_security),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a queue for tainted nodes: `tolerations: null`
     Rule {
         id: "queue-starts-none",
         verdict: Judgement(Error, Pending),
@@ -61,7 +65,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
-];
+]);
 
 fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let namespace = subject.workload.namespace;

@@ -9,20 +9,24 @@ use winpool_core::pod::OS_KEYS;
 
 use crate::finding::Consequence::Fails;
 use crate::finding::Severity::Error;
-use crate::lint::rule::{Hit, Judgement, Rule, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Subject, own, rules};
 use crate::remedy::{Edit, Remedy};
 use crate::view::EKS_ADDRESS;
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "eks-address-missing",
-    verdict: Judgement(Error, Fails),
-    field: "nodeSelector",
-    reason: "on EKS a pod gets no address unless nodeSelector, its own or that of its RuntimeClass, selects Windows; \
-             affinity does not count",
-    remedy: "set nodeSelector kubernetes.io/os: windows",
-    test: own(address),
-    ..Rule::DEFAULT
-}];
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks on EKS: `nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution:
+    ///   {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}]}}}`
+    Rule {
+        id: "eks-address-missing",
+        verdict: Judgement(Error, Fails),
+        field: "nodeSelector",
+        reason: "on EKS a pod gets no address unless nodeSelector, its own or that of its RuntimeClass, selects Windows; \
+                 affinity does not count",
+        remedy: "set nodeSelector kubernetes.io/os: windows",
+        test: own(address),
+        ..Rule::DEFAULT
+    },
+]);
 
 fn address(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;

@@ -15,13 +15,17 @@ use crate::finding::Severity::{Error, Warning};
 use crate::lint::Facts;
 use crate::lint::field::containers;
 use crate::lint::objects::check_object;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rules};
 use crate::workload::get;
 
 /// The field that names a `GMSACredentialSpec`.
 pub const NAME: &str = "gmsaCredentialSpecName";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks: `securityContext: {windowsOptions: {gmsaCredentialSpecName: WebApp1}}`
+    /// - Breaks: `securityContext: {windowsOptions: {gmsaCredentialSpecName: ''}}`
+    /// - Keeps: `securityContext: {windowsOptions: {gmsaCredentialSpecName: webapp-1}}`
+    /// - Keeps: `securityContext: {windowsOptions: {gmsaCredentialSpecName: webapp.shop}}`
     Rule {
         id: "gmsa-name-invalid",
         verdict: Judgement(Error, Rejected),
@@ -33,6 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(invalid_name),
         ..Rule::DEFAULT
     },
+    /// - Breaks if it does not exist: `securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}`
     Rule {
         id: "gmsa-credential-spec-missing",
         verdict: Judgement(Warning, Fails),
@@ -43,6 +48,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(missing_object),
         ..Rule::DEFAULT
     },
+    /// - Breaks without a role: `serviceAccountName: web, securityContext: {windowsOptions: {gmsaCredentialSpecName: app}}`
     Rule {
         id: "gmsa-use-not-allowed",
         verdict: Judgement(Warning, Fails),
@@ -54,6 +60,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(not_allowed),
         ..Rule::DEFAULT
     },
+    /// - Breaks without the webhook: `securityContext: {windowsOptions: {gmsaCredentialSpecName: app}}`
     Rule {
         id: "gmsa-webhook-missing",
         verdict: Judgement(Warning, Fails),
@@ -65,6 +72,10 @@ pub(super) const RULES: &[Rule] = &[
         test: own(no_webhook),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `securityContext: {windowsOptions: {gmsaCredentialSpec: webapp}}`
+    /// - Breaks: `securityContext: {windowsOptions: {gmsaCredentialSpec: '{}'}}`
+    /// - Keeps: `securityContext: {windowsOptions: {gmsaCredentialSpec: '{"DomainJoinConfig": {},
+    ///   "ActiveDirectoryConfig": {}}'}}`
     Rule {
         id: "gmsa-credential-spec",
         verdict: Judgement(Error, Fails),
@@ -76,6 +87,8 @@ pub(super) const RULES: &[Rule] = &[
         test: own(inline),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `credspec: {CmsPlugins: [ActiveDirectory]}`
+    /// - Keeps: `credspec: {DomainJoinConfig: {}, ActiveDirectoryConfig: {}}`
     Rule {
         id: "gmsa-object-malformed",
         verdict: Judgement(Error, Fails),
@@ -92,7 +105,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// Returns the findings about a `GMSACredentialSpec`.
 pub fn check_credential_spec(object: &Value, facts: &Facts) -> Vec<Finding> {

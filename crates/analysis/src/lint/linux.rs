@@ -9,21 +9,27 @@ use crate::finding::Severity::{Error, Warning};
 use crate::image::linux_only::{INJECTORS, injector_of, is_only_for_linux};
 use crate::lint::field::containers;
 use crate::lint::placement::builds::image_of;
-use crate::lint::rule::{Hit, Judgement, Rule, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Subject, own, rules};
 use crate::remedy::{Edit, Remedy};
 use crate::workload::get;
 
-pub(super) const IMAGES: &[Rule] = &[Rule {
-    id: "linux-image",
-    verdict: Judgement(Error, Fails),
-    field: "containers[*].image",
-    reason: "the pod is for Windows, and the image exists only for Linux",
-    remedy: "remove the container, or use an image for Windows",
-    test: own(images),
-    ..Rule::DEFAULT
-}];
+pub(super) const IMAGES: &[Rule] = rules!([
+    /// - Breaks: `containers: [{image: docker.io/istio/proxyv2:1.24.0}]`
+    /// - Breaks: `containers: [{image: docker:27.3-dind}]`
+    /// - Keeps: `containers: [{image: docker:27-windowsservercore-ltsc2022}]`
+    Rule {
+        id: "linux-image",
+        verdict: Judgement(Error, Fails),
+        field: "containers[*].image",
+        reason: "the pod is for Windows, and the image exists only for Linux",
+        remedy: "remove the container, or use an image for Windows",
+        test: own(images),
+        ..Rule::DEFAULT
+    },
+]);
 
-pub(super) const PROGRAMS: &[Rule] = &[
+pub(super) const PROGRAMS: &[Rule] = rules!([
+    /// - Breaks in a template: `metadata: {annotations: {linkerd.io/inject: enabled}}`
     Rule {
         id: "linux-sidecar-injected",
         verdict: Judgement(Warning, Fails),
@@ -33,6 +39,12 @@ pub(super) const PROGRAMS: &[Rule] = &[
         test: own(injected),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{livenessProbe: {exec: {command: [/bin/true]}}}]`
+    /// - Breaks: `containers: [{readinessProbe: {exec: {command: [bash, -c, check]}}}]`
+    /// - Breaks: `containers: [{lifecycle: {preStop: {exec: {command: [sh, -c, stop]}}}}]`
+    /// - Keeps: `containers: [{livenessProbe: {exec: {command: [cmd, /c, check.cmd]}}}]`
+    /// - Keeps: `containers: [{livenessProbe: {exec: {command: [sh.exe, -c, check]}}}]`
+    /// - Keeps: `containers: [{livenessProbe: {httpGet: {path: /bin/sh, port: 80}}}]`
     Rule {
         id: "linux-program",
         verdict: Judgement(Warning, Fails),
@@ -42,7 +54,7 @@ pub(super) const PROGRAMS: &[Rule] = &[
         test: own(programs),
         ..Rule::DEFAULT
     },
-];
+]);
 
 fn images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let unknown = subject.pod.images().filter(|(_, image)| subject.facts.images().platforms(image).is_none());

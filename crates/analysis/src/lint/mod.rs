@@ -1,7 +1,8 @@
 //! The rules for workloads that are for Windows, and for workloads that could run there by mistake.
 //!
 //! The CLI, the reference and the admission policy `advise` use the same table of [rules](rules::rules). A rule that
-//! tests one field is data, from which both the check and the CEL expression are made.
+//! tests one field is data, from which both the check and the CEL expression are made. The comment above a rule has its
+//! examples, which the tests and the reference read.
 //!
 //! - `rule`: the types of rules; `field`: rules that test one field.
 //! - `wellformed`: objects that the API server refuses whatever their system.
@@ -38,6 +39,7 @@ pub use facts::Facts;
 pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, CORRECT_HANDLER, NOT_FOUND};
 pub use placement::classes::{before_naming, to_create};
 pub use placement::images::UNKNOWN_ID;
+pub(crate) use rejected::REFUSED;
 pub use rule::Rule;
 pub use rules::{
     check, check_errors, check_errors_of_existing, check_everywhere, check_images, check_landing, check_spread,

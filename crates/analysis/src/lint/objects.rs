@@ -16,12 +16,14 @@ use crate::finding::Severity::{Info, Warning};
 use crate::kinds::WorkloadKind;
 use crate::lint::Rule;
 use crate::lint::facts::Facts;
-use crate::lint::rule::{Hit, Judgement, Scope, Test};
+use crate::lint::rule::{Hit, Judgement, Scope, Test, rules};
 use crate::remedy::Remedy;
 use crate::view::{PAUSE, kubernetes_version};
 use crate::workload::{get, namespace_of};
 
-pub(super) const SERVICES: &[Rule] = &[
+pub(super) const SERVICES: &[Rule] = rules!([
+    /// - Breaks: `spec: {sessionAffinityConfig: {clientIP: {timeoutSeconds: 10801}}}`
+    /// - Keeps: `spec: {sessionAffinityConfig: {clientIP: {timeoutSeconds: 10800}}}`
     Rule {
         id: "service-session-affinity",
         verdict: Judgement(Warning, Ignored),
@@ -37,6 +39,9 @@ pub(super) const SERVICES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `spec: {ipFamilies: [IPv6]}`
+    /// - Keeps: `spec: {ipFamilies: [IPv6, IPv4]}`
+    /// - Keeps: `spec: null`
     Rule {
         id: "service-ip-family",
         verdict: Judgement(Warning, Fails),
@@ -52,6 +57,8 @@ pub(super) const SERVICES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `spec: {externalTrafficPolicy: Local}`
+    /// - Keeps: `spec: {externalTrafficPolicy: Cluster}`
     Rule {
         id: "service-local-traffic",
         verdict: Judgement(Info, Note),
@@ -67,9 +74,14 @@ pub(super) const SERVICES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
-];
+]);
 
-pub(super) const NODES: &[Rule] = &[
+pub(super) const NODES: &[Rule] = rules!([
+    /// - Breaks: `status: {nodeInfo: {kubeletVersion: v1.37.0}}`
+    /// - Breaks: `status: {nodeInfo: {kubeletVersion: v1.32.9}}`
+    /// - Keeps: `status: {nodeInfo: {kubeletVersion: v1.33.0}}`
+    /// - Keeps: `status: {nodeInfo: {kubeletVersion: v1.36.3}}`
+    /// - Keeps: `status: {nodeInfo: {kubeletVersion: odd}}`
     Rule {
         id: "node-version-skew",
         verdict: Judgement(Warning, Note),
@@ -81,6 +93,9 @@ pub(super) const NODES: &[Rule] = &[
         test: Test::Object(version_skew),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `status: {capacity: {memory: 32Gi}, allocatable: {memory: 31Gi}}`
+    /// - Keeps: `status: {capacity: {memory: 32Gi}, allocatable: {memory: 30Gi}}`
+    /// - Keeps: `status: {capacity: {memory: 32Gi}, allocatable: {memory: odd}}`
     Rule {
         id: "node-reserved-memory",
         verdict: Judgement(Info, Note),
@@ -92,6 +107,14 @@ pub(super) const NODES: &[Rule] = &[
         test: Test::Object(reserved_memory),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `status: {images: [{names: [registry.k8s.io/pause:3.10, registry.k8s.io/pause:3.9]}], nodeInfo:
+    ///   {kernelVersion: '10.0.26100.1'}}`
+    /// - Keeps: `status: {images: [{names: [registry.k8s.io/pause:3.10.2]}], nodeInfo: {kernelVersion:
+    ///   '10.0.26100.1'}}`
+    /// - Keeps: `status: {images: [{names: [registry.k8s.io/pause:3.9, registry.k8s.io/pause:3.10.2]}], nodeInfo:
+    ///   {kernelVersion: '10.0.26100.1'}}`
+    /// - Keeps: `status: {images: [{names: [registry.k8s.io/pause:3.9]}], nodeInfo: {kernelVersion: '10.0.20348.1'}}`
+    /// - Keeps: `status: {images: [{names: [example.com/app:1]}], nodeInfo: {kernelVersion: '10.0.26100.1'}}`
     Rule {
         id: "node-pause-image",
         verdict: Judgement(Warning, Fails),
@@ -103,7 +126,7 @@ pub(super) const NODES: &[Rule] = &[
         test: Test::Object(pause_image),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// Returns the findings about a Service that selects Windows pods.
 pub fn check_service(service: &Value, facts: &Facts) -> Vec<Finding> {

@@ -14,7 +14,7 @@ use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{cel_list, volumes};
 use crate::lint::rejected;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rules};
 use crate::placement::Obstacle;
 use crate::pod::{ClassExt, Target};
 use crate::remedy::{Edit, Remedy};
@@ -37,7 +37,8 @@ const OR_NODE: &str = "; or add a node that has all of it";
 
 const FOR_LINUX: &str = "; for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks: `os: null`
     Rule {
         id: "os-name-missing",
         verdict: Judgement(Info, Note),
@@ -61,6 +62,8 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `nodeSelector: {kubernetes.io/os: linux, node.kubernetes.io/windows-build: '10.0.20348'}`
+    /// - Keeps: `os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}`
     Rule {
         id: "os-contradicts-selector",
         verdict: Judgement(Error, Fails),
@@ -81,6 +84,17 @@ pub(super) const RULES: &[Rule] = &[
         },
         ..Rule::DEFAULT
     },
+    /// - Breaks: `nodeSelector: null`
+    /// - Breaks: `nodeSelector: {disk: ssd}`
+    /// - Breaks: `nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution:
+    ///   {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]},
+    ///   {matchFields: [{key: metadata.name, operator: In, values: [win-1]}]}]}}}`. A node has to match one term, and the second
+    ///   says nothing about its system.
+    /// - Keeps: `nodeSelector: null, runtimeClassName: any`
+    /// - Keeps: `nodeSelector: null, nodeName: win-1`
+    /// - Keeps: `nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution:
+    ///   {nodeSelectorTerms: [{}, {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]},
+    ///   {matchExpressions: [], matchFields: []}]}}}`. No node matches an empty term.
     Rule {
         id: "os-selector-missing",
         verdict: Judgement(Error, Fails),
@@ -98,6 +112,9 @@ pub(super) const RULES: &[Rule] = &[
         },
         ..Rule::DEFAULT
     },
+    /// - Breaks: `os: null, nodeSelector: {kubernetes.io/os: Linux}`
+    /// - Breaks: `os: null, nodeSelector: {kubernetes.io/os: darwin}`
+    /// - Keeps: `nodeSelector: {kubernetes.io/os: windows, disk: Windows}`
     Rule {
         id: "os-unknown",
         verdict: Judgement(Error, Pending),
@@ -119,6 +136,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `nodeSelector: {beta.kubernetes.io/os: windows}`
     Rule {
         id: "os-selector-beta",
         verdict: Judgement(Info, Note),
@@ -133,6 +151,8 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `os: null, nodeSelector: null, containers: [{image: mcr.microsoft.com/windows/servercore}]`
+    /// - Keeps: `containers: [{image: mcr.microsoft.com/windows/servercore}]`
     Rule {
         id: "windows-image-without-os",
         verdict: Judgement(Warning, Fails),
@@ -160,6 +180,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `os: null, nodeSelector: null, tolerations: null`
     Rule {
         id: "linux-may-land-on-windows",
         verdict: Judgement(Warning, Fails),
@@ -170,6 +191,9 @@ pub(super) const RULES: &[Rule] = &[
         test: own(lands_on_windows),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `os: null, nodeSelector: null, tolerations: null, topologySpreadConstraints: [{maxSkew:
+    ///   1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app:
+    ///   a}}}]`
     Rule {
         id: "spread-over-windows-nodes",
         verdict: Judgement(Warning, Pending),
@@ -181,6 +205,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(spread),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `nodeSelector: {kubernetes.io/os: windows, disk: ssd}`
     Rule {
         id: "selector-without-node",
         verdict: Judgement(Warning, Pending),
@@ -200,6 +225,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(chosen_node),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `tolerations: null`
     Rule {
         id: "toleration-missing",
         verdict: Judgement(Error, Pending),
@@ -211,6 +237,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(toleration),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `tolerations: null`
     Rule {
         id: "daemon-set-toleration-missing",
         verdict: Judgement(Error, Pending),
@@ -222,6 +249,11 @@ pub(super) const RULES: &[Rule] = &[
         test: own(daemon_set_toleration),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `tolerations: null`
+    /// - Breaks: `tolerations: [{key: os, value: linux}]`
+    /// - Keeps: `tolerations: [{key: os, value: Windows, effect: NoSchedule}]`
+    /// - Keeps: `tolerations: [{operator: Exists}]`
+    /// - Keeps: `tolerations: null, runtimeClassName: any`
     Rule {
         id: "toleration-unknown",
         verdict: Judgement(Info, Note),
@@ -232,6 +264,9 @@ pub(super) const RULES: &[Rule] = &[
         test: own(unknown_toleration),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `tolerations: [{key: os, operator: Gt, value: '1'}]`
+    /// - Breaks: `tolerations: [{operator: Exists}, {key: tier, operator: Maybe}]`
+    /// - Keeps: `tolerations: [{key: os, operator: '', value: windows}]`
     Rule {
         id: "toleration-operator-unknown",
         verdict: Judgement(Warning, Note),
@@ -248,7 +283,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// True for a rule that compares the pod with nodes. What the pod says of its system by itself is the subject of others.
 pub(super) fn depends_on_nodes(rule: &Rule) -> bool {

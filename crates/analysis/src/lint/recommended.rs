@@ -9,14 +9,17 @@ use crate::finding::Consequence::{Fails, Ignored, Note};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::name::successor;
 use crate::lint::field::{containers, mounts, volumes};
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rules};
 use crate::pod::path_of;
 use crate::remedy::{Edit, Remedy};
 use crate::workload::{ISOLATION_ANNOTATION, get};
 
 const ISOLATION_REMEDY: &str = "remove it, and use a RuntimeClass whose handler isolates with Hyper-V";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks: `containers: [{resources: {}}]`
+    /// - Breaks: `containers: [{resources: {requests: {cpu: '1'}}}]`
+    /// - Keeps: `containers: [{resources: {limits: {cpu: '1', memory: 1Gi}}}]`
     Rule {
         id: "resources-missing",
         verdict: Judgement(Info, Note),
@@ -27,6 +30,8 @@ pub(super) const RULES: &[Rule] = &[
         test: own(resources),
         ..Rule::DEFAULT
     },
+    /// - Breaks with Docker: `terminationGracePeriodSeconds: 60`
+    /// - Keeps with Docker: `terminationGracePeriodSeconds: 30`
     Rule {
         id: "termination-grace-period",
         verdict: Judgement(Warning, Ignored),
@@ -37,6 +42,8 @@ pub(super) const RULES: &[Rule] = &[
         test: own(grace_period),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a template:
+    ///   `metadata: {annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}`
     Rule {
         id: "isolation-annotation",
         verdict: Judgement(Warning, Ignored),
@@ -53,6 +60,10 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{image: microsoft/iis}]`
+    /// - Breaks: `containers: [{image: docker.io/microsoft/nanoserver:sac2016}]`
+    /// - Keeps: `containers: [{image: mcr.microsoft.com/windows/servercore/iis}]`
+    /// - Keeps: `containers: [{image: example.com/microsoft/iis}]`
     Rule {
         id: "docker-hub-image",
         verdict: Judgement(Warning, Note),
@@ -64,6 +75,10 @@ pub(super) const RULES: &[Rule] = &[
         test: own(docker_hub_images),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `dnsConfig: {searches: [example.com]}`
+    /// - Breaks: `dnsPolicy: None, dnsConfig: {searches: [a.example, b.example]}`
+    /// - Keeps: `dnsPolicy: None, dnsConfig: {searches: [a.example]}`
+    /// - Keeps: `dnsConfig: {searches: []}`
     Rule {
         id: "dns-searches",
         verdict: Judgement(Info, Note),
@@ -73,6 +88,10 @@ pub(super) const RULES: &[Rule] = &[
         test: own(dns_searches),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{volumeMounts: [{mountPath: "C:\temp"}]}]`
+    /// - Breaks: `volumes: [{hostPath: {path: "C:\new"}}]`
+    /// - Keeps: `containers: [{volumeMounts: [{mountPath: C:\temp}]}]`
+    /// - Keeps: `volumes: [{hostPath: {path: C:/new}}]`
     Rule {
         id: "path-control-character",
         verdict: Judgement(Error, Fails),
@@ -83,6 +102,13 @@ pub(super) const RULES: &[Rule] = &[
         test: own(control_characters),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{volumeMounts: [{mountPath: 'C:'}]}]`
+    /// - Breaks: `containers: [{volumeMounts: [{mountPath: c:\}]}]`
+    /// - Breaks: `containers: [{volumeMounts: [{mountPath: C:/}]}]`
+    /// - Breaks: `containers: [{volumeMounts: [{mountPath: /}]}]`
+    /// - Keeps: `containers: [{volumeMounts: [{mountPath: /data}]}]`
+    /// - Keeps: `containers: [{volumeMounts: [{mountPath: D:/}]}]`
+    /// - Keeps: `containers: [{volumeMounts: [{mountPath: C:/data}]}]`
     Rule {
         id: "mount-path-root",
         verdict: Judgement(Error, Fails),
@@ -92,6 +118,11 @@ pub(super) const RULES: &[Rule] = &[
         test: own(mount_roots),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `volumes: [{hostPath: {path: /var/log}}]`
+    /// - Breaks: `volumes: [{hostPath: {path: data}}]`
+    /// - Keeps: `volumes: [{hostPath: {path: C:/data}}]`
+    /// - Keeps: `volumes: [{hostPath: {path: \\.\pipe\docker_engine}}]`
+    /// - Keeps: `volumes: [{hostPath: {path: d:\data}}]`
     Rule {
         id: "host-path-without-drive",
         verdict: Judgement(Info, Note),
@@ -101,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(host_paths),
         ..Rule::DEFAULT
     },
-];
+]);
 
 fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     for (path, container) in containers(subject.workload.raw).filter(|(path, _)| !path.starts_with("ephemeral")) {

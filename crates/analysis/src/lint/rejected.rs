@@ -9,7 +9,7 @@
 use crate::finding::Consequence::{Ignored, Note, Rejected};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{Trigger, containers};
-use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own};
+use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rules};
 use crate::remedy::Edit;
 use crate::workload::get;
 
@@ -23,7 +23,7 @@ const IS_UNKNOWN: Option<(Judgement, &str)> = Some((
 ));
 
 /// A field that the API server refuses: removing it is certain.
-const REFUSED: Rule = Rule {
+pub(crate) const REFUSED: Rule = Rule {
     verdict: Judgement(Error, Rejected),
     without_os: HAS_NO_EFFECT,
     since: 23,
@@ -43,10 +43,20 @@ const NO_GROUPS: &str = "remove it: Windows has access control lists, not group 
 const REMOVE: &str = "remove it: Windows has no equivalent";
 const NO_CAPABILITIES: &str = "remove it: Windows goes by the rights of windowsOptions.runAsUserName";
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks: `hostPID: true`
+    /// - Keeps: `hostPID: false`
+    /// - Keeps: `hostPID: null`
     Rule { id: "host-pid", field: "hostPID", ..HOST_NAMESPACE },
+    /// - Breaks: `hostIPC: true`
+    /// - Keeps: `hostIPC: false`
     Rule { id: "host-ipc", field: "hostIPC", ..HOST_NAMESPACE },
+    /// - Breaks: `hostUsers: true`
+    /// - Breaks: `hostUsers: false`
+    /// - Keeps: `hostUsers: null`
     Rule { id: "host-users", since: 25, field: "hostUsers", remedy: REMOVE, ..REFUSED },
+    /// - Breaks: `resources: {}`
+    /// - Keeps: `resources: null`
     Rule {
         id: "pod-resources",
         since: 34,
@@ -55,14 +65,20 @@ pub(super) const RULES: &[Rule] = &[
         change: FieldChange::Decide,
         ..REFUSED
     },
+    /// - Breaks: `shareProcessNamespace: false`
     Rule {
         id: "share-process-namespace",
         field: "shareProcessNamespace",
         remedy: "remove it: containers of a Windows pod share nothing but the network",
         ..REFUSED
     },
+    /// - Breaks: `securityContext: {appArmorProfile: {type: RuntimeDefault}}`
+    /// - Keeps: `securityContext: {}`
     Rule { id: "app-armor-profile", since: 30, field: "securityContext.appArmorProfile", remedy: REMOVE, ..REFUSED },
+    /// - Breaks: `securityContext: {seLinuxOptions: {}}`
+    /// - Keeps: `securityContext: {seLinuxOptions: null}`
     Rule { id: "se-linux-options", field: "securityContext.seLinuxOptions", remedy: REMOVE, ..REFUSED },
+    /// - Breaks: `securityContext: {seLinuxChangePolicy: Recursive}`
     Rule {
         id: "se-linux-change-policy",
         since: 32,
@@ -70,9 +86,14 @@ pub(super) const RULES: &[Rule] = &[
         remedy: REMOVE,
         ..REFUSED
     },
+    /// - Breaks: `securityContext: {seccompProfile: {type: RuntimeDefault}}`
     Rule { id: "seccomp-profile", field: "securityContext.seccompProfile", remedy: REMOVE, ..REFUSED },
+    /// - Breaks: `securityContext: {fsGroup: 0}`
     Rule { id: "fs-group", field: "securityContext.fsGroup", remedy: NO_GROUPS, ..REFUSED },
+    /// - Breaks: `securityContext: {fsGroupChangePolicy: Always}`
     Rule { id: "fs-group-change-policy", field: "securityContext.fsGroupChangePolicy", remedy: NO_GROUPS, ..REFUSED },
+    /// - Breaks: `securityContext: {sysctls: [{name: a, value: '1'}]}`
+    /// - Keeps: `securityContext: {sysctls: []}`
     Rule {
         id: "sysctls",
         field: "securityContext.sysctls",
@@ -81,9 +102,14 @@ pub(super) const RULES: &[Rule] = &[
         test: Test::Field(Trigger::NotEmpty),
         ..REFUSED
     },
+    /// - Breaks: `securityContext: {runAsUser: 0}`
+    /// - Keeps: `securityContext: {runAsNonRoot: false}`
     Rule { id: "run-as-user", field: "securityContext.runAsUser", remedy: USER_NAME, ..REFUSED },
+    /// - Breaks: `securityContext: {runAsGroup: 0}`
     Rule { id: "run-as-group", field: "securityContext.runAsGroup", remedy: NO_GROUPS, ..REFUSED },
+    /// - Breaks: `securityContext: {supplementalGroups: []}`
     Rule { id: "supplemental-groups", field: "securityContext.supplementalGroups", remedy: NO_GROUPS, ..REFUSED },
+    /// - Breaks: `securityContext: {supplementalGroupsPolicy: Merge}`
     Rule {
         id: "supplemental-groups-policy",
         since: 31,
@@ -91,6 +117,7 @@ pub(super) const RULES: &[Rule] = &[
         remedy: NO_GROUPS,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {appArmorProfile: {type: Unconfined}}}]`
     Rule {
         id: "container-app-armor-profile",
         since: 30,
@@ -98,30 +125,37 @@ pub(super) const RULES: &[Rule] = &[
         remedy: REMOVE,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {seLinuxOptions: {}}}]`
+    /// - Keeps: `containers: [{securityContext: {}}]`
     Rule {
         id: "container-se-linux-options",
         field: "containers[*].securityContext.seLinuxOptions",
         remedy: REMOVE,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {seccompProfile: {type: Unconfined}}}]`
     Rule {
         id: "container-seccomp-profile",
         field: "containers[*].securityContext.seccompProfile",
         remedy: REMOVE,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {capabilities: {}}}]`
     Rule {
         id: "container-capabilities",
         field: "containers[*].securityContext.capabilities",
         remedy: NO_CAPABILITIES,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {readOnlyRootFilesystem: false}}]`
     Rule {
         id: "container-read-only-root-filesystem",
         field: "containers[*].securityContext.readOnlyRootFilesystem",
         remedy: "remove it: Windows writes to its registry. Volumes may be read-only",
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {privileged: false}}]`
+    /// - Keeps: `containers: [{securityContext: {privileged: null}}]`
     Rule {
         id: "container-privileged",
         without_os: IS_UNKNOWN,
@@ -129,25 +163,31 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "remove it: for access to the host use host-process containers (windowsOptions.hostProcess)",
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {allowPrivilegeEscalation: false}}]`
     Rule {
         id: "container-allow-privilege-escalation",
         field: "containers[*].securityContext.allowPrivilegeEscalation",
         remedy: NO_CAPABILITIES,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {procMount: Default}}]`
     Rule { id: "container-proc-mount", field: "containers[*].securityContext.procMount", remedy: REMOVE, ..REFUSED },
+    /// - Breaks: `containers: [{securityContext: {runAsUser: 1000}}]`
     Rule {
         id: "container-run-as-user",
         field: "containers[*].securityContext.runAsUser",
         remedy: USER_NAME,
         ..REFUSED
     },
+    /// - Breaks: `containers: [{securityContext: {runAsGroup: 1000}}]`
     Rule {
         id: "container-run-as-group",
         field: "containers[*].securityContext.runAsGroup",
         remedy: NO_GROUPS,
         ..REFUSED
     },
+    /// - Breaks: `os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}, securityContext: {windowsOptions: {}}`
+    /// - Keeps: `os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}`
     Rule {
         id: "linux-with-windows-options",
         verdict: Judgement(Error, Rejected),
@@ -159,6 +199,9 @@ pub(super) const RULES: &[Rule] = &[
         test: own(windows_options),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `hostNetwork: true, containers: [{name: a, securityContext: {windowsOptions: {hostProcess: true}}},
+    ///   {name: b}]`
+    /// - Keeps: `hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}`
     Rule {
         id: "host-process-mixed",
         verdict: Judgement(Error, Rejected),
@@ -170,6 +213,8 @@ pub(super) const RULES: &[Rule] = &[
         test: own(mixed_host_process),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{name: a, securityContext: {windowsOptions: {hostProcess: false}}}], hostNetwork:
+    ///   false, securityContext: {windowsOptions: {hostProcess: true}}`
     Rule {
         id: "host-process-contradicts-pod",
         verdict: Judgement(Error, Rejected),
@@ -181,6 +226,8 @@ pub(super) const RULES: &[Rule] = &[
         test: own(host_process_contradiction),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `securityContext: {windowsOptions: {hostProcess: true}}`
+    /// - Keeps: `securityContext: {windowsOptions: {hostProcess: false}}`
     Rule {
         id: "host-process-without-host-network",
         verdict: Judgement(Error, Rejected),
@@ -192,7 +239,7 @@ pub(super) const RULES: &[Rule] = &[
         test: own(host_process_network),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// Returns the fields that the API server would refuse if the pod had `os.name: windows`.
 pub(super) fn fields(subject: &Subject<'_>) -> Vec<String> {

@@ -41,8 +41,27 @@ pub enum Scope {
     WithoutTemplate,
 }
 
+/// Makes a list of rules, each with the comment above it.
+macro_rules! rules {
+    ([$($(#[doc = $line:literal])* Rule { $($fields:tt)* }),* $(,)?]) => {
+        &[$(Rule { comment: concat!($("\n", $line),*), $($fields)* }),*]
+    };
+}
+pub(super) use rules;
+
+/// A rule. The comment above it has what its other texts do not say, and then its examples, as a list:
+///
+/// ```text
+/// - Breaks: `hostPID: true`
+/// - Keeps: `hostPID: false`
+/// ```
+///
+/// An example has fields of a pod spec, for a pod with `os.name: windows`, its selector and a toleration, or fields of the object that
+/// the rule is about. `Breaks in a known cluster` and the like need more than the pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
+    /// The comment.
+    pub comment: &'static str,
     /// The name in kebab case. It does not change between releases.
     pub id: &'static str,
     /// The severity and consequence.
@@ -79,6 +98,7 @@ impl Rule {
     /// The fields that most rules leave out: such a rule is for workloads for Windows with any version of Kubernetes, does not
     /// depend on `os.name`, and is broken by any value of its field.
     pub(super) const DEFAULT: Self = Self {
+        comment: "",
         id: "",
         verdict: Judgement(Severity::Error, Consequence::Fails),
         without_os: None,
@@ -90,6 +110,19 @@ impl Rule {
         change: FieldChange::Decide,
         test: Test::Field(Trigger::Present),
     };
+
+    /// Returns what the comment says before its examples.
+    pub fn about(&self) -> &'static str {
+        self.comment.split("\n - ").next().unwrap_or_default().trim()
+    }
+
+    /// Returns the examples of the comment in YAML, each with what precedes it, such as `Breaks`.
+    pub fn examples(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.comment.split("\n - ").skip(1).filter_map(|item| {
+            let mut parts = item.split('`');
+            Some((parts.next()?.trim_end().trim_end_matches(':'), parts.next()?))
+        })
+    }
 
     /// Returns the remedy for this field of a pod spec, in these words.
     pub(super) fn remedy_at(&self, field: &str, text: &str) -> Remedy {

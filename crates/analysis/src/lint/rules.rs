@@ -18,7 +18,7 @@ pub(crate) fn groups() -> [&'static [&'static [Rule]]; 9] {
     [
         &[placement::RULES, placement::classes::RULES, placement::builds::RULES, linux::IMAGES],
         &[placement::images::RULES],
-        &[wellformed::RULES, wellformed::TEMPLATES],
+        &[wellformed::RULES],
         &[rejected::RULES, admission::RULES],
         &[unsupported::RULES, storage::RULES, linux::PROGRAMS, cloud::RULES],
         &[recommended::RULES],

@@ -6,25 +6,30 @@ use crate::finding::Consequence::Fails;
 use crate::finding::Severity::Warning;
 use crate::lint::Rule;
 use crate::lint::field::volumes;
-use crate::lint::rule::{Hit, Judgement, Scope, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Scope, Subject, own, rules};
 use crate::pod::Target;
 use crate::view::{FILE_SYSTEM, IS_DEFAULT};
 use crate::workload::get;
 
 const OF_LINUX: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "volume-file-system",
-    verdict: Judgement(Warning, Fails),
-    scope: Scope::Any,
-    field: "volumes",
-    // Source: kubernetes-sigs/azuredisk-csi-driver#561 and kubernetes/kubernetes#32187.
-    reason: "a StorageClass asks for a file system that the pod's nodes cannot format: Windows formats NTFS, and Linux \
-             does not",
-    remedy: "use a StorageClass with another csi.storage.k8s.io/fstype",
-    test: own(file_systems),
-    ..Rule::DEFAULT
-}];
+pub(super) const RULES: &[Rule] = rules!([
+    /// Source: kubernetes-sigs/azuredisk-csi-driver#561, kubernetes/kubernetes#32187.
+    ///
+    /// - Breaks if that class asks for ext4:
+    ///   `volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: ext4}}}}]`
+    Rule {
+        id: "volume-file-system",
+        verdict: Judgement(Warning, Fails),
+        scope: Scope::Any,
+        field: "volumes",
+        reason: "a StorageClass asks for a file system that the pod's nodes cannot format: Windows formats NTFS, and Linux \
+                 does not",
+        remedy: "use a StorageClass with another csi.storage.k8s.io/fstype",
+        test: own(file_systems),
+        ..Rule::DEFAULT
+    },
+]);
 
 fn file_systems(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let foreign: &[&str] = match subject.target {

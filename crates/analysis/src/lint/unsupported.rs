@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::finding::Consequence::{Fails, Ignored, Note};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::lint::field::{Trigger, containers, volumes};
-use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Subject, Test, own};
+use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Subject, Test, own, rules};
 use crate::workload::get;
 
 /// The accounts that exist only in containers.
@@ -37,10 +37,14 @@ const MODE: Rule = Rule {
     ..Rule::DEFAULT
 };
 
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = rules!([
+    /// The documentation says "not supported"; the kubelet takes it for `ClusterFirst` (kubernetes/kubernetes
+    /// `pkg/kubelet/network/dns/dns.go`).
+    ///
+    /// - Breaks: `dnsPolicy: ClusterFirstWithHostNet`
+    /// - Keeps: `dnsPolicy: Default`
     Rule {
         id: "dns-policy-with-host-net",
-        // The documentation says "not supported"; the kubelet takes it for ClusterFirst (pkg/kubelet/network/dns/dns.go).
         verdict: Judgement(Warning, Ignored),
         field: "dnsPolicy",
         reason: "on Windows ClusterFirstWithHostNet means the same as ClusterFirst",
@@ -49,12 +53,14 @@ pub(super) const RULES: &[Rule] = &[
         test: Test::Field(Trigger::OneOf(&["ClusterFirstWithHostNet"])),
         ..Rule::DEFAULT
     },
+    /// An alpha feature of 1.26 to 1.32 (KEP 3503) was withdrawn.
+    ///
+    /// - Breaks: `hostNetwork: true`
+    /// - Keeps: `hostNetwork: false`
     Rule {
         id: "host-network",
         verdict: Judgement(Info, Note),
         field: "hostNetwork",
-        // An alpha feature of 1.26 to 1.32 (KEP 3503), which was withdrawn. No source says if the pod fails or the
-        // field is ignored.
         reason: "only host-process containers can use the host's network on Windows; what happens to others is not \
                  documented",
         remedy: "remove it, or use host-process containers",
@@ -66,6 +72,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `securityContext: {runAsNonRoot: true}`
     Rule {
         id: "run-as-non-root",
         field: "securityContext.runAsNonRoot",
@@ -75,6 +82,7 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..NON_ROOT
     },
+    /// - Breaks: `containers: [{securityContext: {runAsNonRoot: true}}]`
     Rule {
         id: "container-run-as-non-root",
         field: "containers[*].securityContext.runAsNonRoot",
@@ -86,9 +94,17 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..NON_ROOT
     },
+    /// Source: "Create a Windows HostProcess Pod" in kubernetes/website.
+    ///
+    /// - Breaks: `hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true, runAsUserName:
+    ///   ContainerAdministrator}}`
+    /// - Breaks: `hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers:
+    ///   [{securityContext: {windowsOptions: {runAsUserName: containeruser}}}]`
+    /// - Keeps: `hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true, runAsUserName: NT
+    ///   AUTHORITY\SYSTEM}}`
+    /// - Keeps: `securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}`
     Rule {
         id: "host-process-user",
-        // Source: "Create a Windows HostProcess Pod" in kubernetes/website.
         verdict: Judgement(Error, Fails),
         field: "securityContext.windowsOptions.runAsUserName",
         reason: "a host-process container runs as an account of the node, and this one exists only in containers",
@@ -110,6 +126,9 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{resources: {limits: {hugepages-2Mi: 4Mi}}}]`
+    /// - Breaks: `containers: [{resources: {requests: {hugepages-1Gi: 1Gi}}}]`
+    /// - Keeps: `containers: [{resources: {limits: {cpu: '1', memory: 1Gi}}}]`
     Rule {
         id: "huge-pages",
         verdict: Judgement(Error, Fails),
@@ -127,9 +146,12 @@ pub(super) const RULES: &[Rule] = &[
         },
         ..Rule::DEFAULT
     },
+    /// Source: kubernetes/kubernetes#141841.
+    ///
+    /// - Breaks: `resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]`
+    /// - Keeps: `resourceClaims: []`
     Rule {
         id: "resource-claims",
-        // Source: kubernetes/kubernetes#141841.
         verdict: Judgement(Error, Fails),
         field: "resourceClaims",
         reason: "the kubelet on Windows does not support dynamic resource allocation",
@@ -140,6 +162,8 @@ pub(super) const RULES: &[Rule] = &[
         }),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{resources: {requests: {memory: 1Gi}}}]`
+    /// - Keeps: `containers: [{resources: {requests: {cpu: '1', memory: 1Gi}, limits: {memory: 1Gi}}}]`
     Rule {
         id: "memory-limit-missing",
         verdict: Judgement(Info, Note),
@@ -150,6 +174,11 @@ pub(super) const RULES: &[Rule] = &[
         test: own(memory_limit),
         ..Rule::DEFAULT
     },
+    /// Source: kubernetes/mount-utils `mount_windows.go`, which creates a directory for a `tmpfs`.
+    ///
+    /// - Breaks: `volumes: [{emptyDir: {medium: Memory}}]`
+    /// - Keeps: `volumes: [{emptyDir: {medium: ''}}]`
+    /// - Keeps: `volumes: [{emptyDir: {}}]`
     Rule {
         id: "empty-dir-memory",
         verdict: Judgement(Warning, Ignored),
@@ -157,10 +186,10 @@ pub(super) const RULES: &[Rule] = &[
         reason: "Windows has no volumes in memory: the data is on the node's disk",
         remedy: "remove medium, and keep secrets off the volume",
         change: FieldChange::Remove,
-        // kubernetes/mount-utils mount_windows.go creates a directory for a mount of type "tmpfs".
         test: Test::Field(Trigger::OneOf(&["Memory"])),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `volumes: [{secret: {secretName: s, defaultMode: 420}}]`
     Rule {
         id: "secret-volume",
         verdict: Judgement(Info, Note),
@@ -169,9 +198,15 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "encrypt the node's disk, and restrict access to the kubelet's directory",
         ..Rule::DEFAULT
     },
+    /// - Breaks: `volumes: [{secret: {defaultMode: 256}}]`
     Rule { id: "secret-volume-mode", field: "volumes[*].secret.defaultMode", ..MODE },
+    /// - Breaks: `volumes: [{configMap: {defaultMode: 256}}]`
+    /// - Keeps: `volumes: [{configMap: {defaultMode: 420}}]`
     Rule { id: "config-map-volume-mode", field: "volumes[*].configMap.defaultMode", ..MODE },
+    /// - Breaks: `volumes: [{projected: {defaultMode: 256}}]`
     Rule { id: "projected-volume-mode", field: "volumes[*].projected.defaultMode", ..MODE },
+    /// - Breaks: `volumes: [{configMap: {items: [{key: k, path: p, mode: 256}]}}]`
+    /// - Keeps: `volumes: [{configMap: {items: [{key: k, path: p}]}}]`
     Rule {
         id: "volume-item-mode",
         field: "volumes[*].*.items[*].mode",
@@ -186,8 +221,13 @@ pub(super) const RULES: &[Rule] = &[
         },
         ..MODE
     },
+    /// - Breaks: `containers: [{volumeMounts: [{subPath: a}]}]`
+    /// - Keeps: `containers: [{volumeMounts: [{subPath: ''}]}]`
     Rule { id: "sub-path", field: "containers[*].volumeMounts[*].subPath", ..SUB_PATH },
+    /// - Breaks: `containers: [{volumeMounts: [{subPathExpr: '$(A)'}]}]`
     Rule { id: "sub-path-expr", field: "containers[*].volumeMounts[*].subPathExpr", ..SUB_PATH },
+    /// - Breaks: `containers: [{volumeMounts: [{mountPropagation: Bidirectional}]}]`
+    /// - Keeps: `containers: [{volumeMounts: [{mountPropagation: None}]}]`
     Rule {
         id: "mount-propagation",
         verdict: Judgement(Error, Fails),
@@ -198,6 +238,8 @@ pub(super) const RULES: &[Rule] = &[
         test: Test::Field(Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{volumeDevices: [{name: v, devicePath: /d}]}]`
+    /// - Keeps: `containers: [{volumeDevices: []}]`
     Rule {
         id: "volume-devices",
         verdict: Judgement(Error, Fails),
@@ -207,6 +249,7 @@ pub(super) const RULES: &[Rule] = &[
         test: Test::Field(Trigger::NotEmpty),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `volumes: [{nfs: {server: s, path: /}}]`
     Rule {
         id: "nfs-volume",
         verdict: Judgement(Error, Fails),
@@ -215,6 +258,8 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "use SMB with a CSI driver",
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{terminationMessagePath: C:/log}]`
+    /// - Keeps: `containers: [{terminationMessagePath: /dev/termination-log}]`
     Rule {
         id: "termination-message-path",
         verdict: Judgement(Info, Note),
@@ -225,7 +270,7 @@ pub(super) const RULES: &[Rule] = &[
         test: Test::Field(Trigger::OtherThan("/dev/termination-log")),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// Returns true if this security context forbids `ContainerAdministrator`, and neither it nor that of the pod names a user.
 fn may_be_administrator(context: &Value, of_pod: &Value) -> bool {

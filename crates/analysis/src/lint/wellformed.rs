@@ -14,7 +14,7 @@ use crate::kinds::{WorkloadKind, group_of, is_own};
 use crate::lint::Rule;
 use crate::lint::facts::Facts;
 use crate::lint::objects::{check_object, finding};
-use crate::lint::rule::{Hit, Judgement, Scope, Subject, Test, own};
+use crate::lint::rule::{Hit, Judgement, Scope, Subject, Test, own, rules};
 use crate::remedy::{Edit, Remedy};
 use crate::workload::get;
 
@@ -24,53 +24,56 @@ const DESCRIPTION: usize = 120;
 /// The rule for values of the wrong type.
 pub const FIELD_TYPE: &str = "field-type";
 
-const TYPES: Rule = Rule {
-    id: FIELD_TYPE,
-    verdict: Judgement(Error, Rejected),
-    scope: Scope::Any,
-    field: "containers[*]",
-    reason: "a field has a value of the wrong type",
-    remedy: "write a value of the type that the API has: kubectl explain shows it",
-    test: own(types),
-    ..Rule::DEFAULT
-};
-
-const REMOVED: Rule = Rule {
-    id: "api-version-removed",
-    verdict: Judgement(Error, Rejected),
-    scope: Scope::Any,
-    field: "apiVersion",
-    reason: "no supported version of Kubernetes serves this version of the API",
-    remedy: "write apps/v1, which requires spec.selector, or batch/v1",
-    test: own(api_version),
-    ..Rule::DEFAULT
-};
-
-pub(super) const RULES: &[Rule] = &[REMOVED, TYPES];
-
-pub(super) const TEMPLATES: &[Rule] = &[Rule {
-    id: "pod-template-missing",
-    verdict: Judgement(Error, Rejected),
-    scope: Scope::WithoutTemplate,
-    field: "spec.template",
-    reason: "the object has no pod template, so the API server refuses it",
-    remedy: "add the template; for a patch, check the output of kubectl kustomize instead",
-    test: Test::Object(|object, _, hits| {
-        hits.push(Hit::at(path_of(object)));
-    }),
-    ..Rule::DEFAULT
-}];
+pub(super) const RULES: &[Rule] = rules!([
+    /// - Breaks in a Deployment: `apiVersion: extensions/v1beta1`
+    Rule {
+        id: "api-version-removed",
+        verdict: Judgement(Error, Rejected),
+        scope: Scope::Any,
+        field: "apiVersion",
+        reason: "no supported version of Kubernetes serves this version of the API",
+        remedy: "write apps/v1, which requires spec.selector, or batch/v1",
+        test: own(api_version),
+        ..Rule::DEFAULT
+    },
+    /// - Breaks in a template: `containers: [{command: app.exe}]`
+    Rule {
+        id: FIELD_TYPE,
+        verdict: Judgement(Error, Rejected),
+        scope: Scope::Any,
+        field: "containers[*]",
+        reason: "a field has a value of the wrong type",
+        remedy: "write a value of the type that the API has: kubectl explain shows it",
+        test: own(types),
+        ..Rule::DEFAULT
+    },
+    /// - Breaks: `kind: Deployment, spec: {replicas: 2}`
+    Rule {
+        id: "pod-template-missing",
+        verdict: Judgement(Error, Rejected),
+        scope: Scope::WithoutTemplate,
+        field: "spec.template",
+        reason: "the object has no pod template, so the API server refuses it",
+        remedy: "add the template; for a patch, check the output of kubectl kustomize instead",
+        test: Test::Object(|object, _, hits| {
+            hits.push(Hit::at(path_of(object)));
+        }),
+        ..Rule::DEFAULT
+    },
+]);
+const REMOVED: &Rule = &RULES[0];
+const TYPES: &Rule = &RULES[1];
 
 /// Returns the findings about an object of a known kind that has no pod spec.
 pub fn check_without_template(object: &Value) -> Vec<Finding> {
-    check_object(object["kind"].as_str().unwrap_or_default(), TEMPLATES, object, &Facts::none())
+    check_object(object["kind"].as_str().unwrap_or_default(), RULES, object, &Facts::none())
 }
 
 /// Returns the finding about a RuntimeClass of this version, which Kubernetes served until 1.24.
 pub fn check_old_class(object: &Value, api_version: &str) -> Finding {
     let message = format!("no supported version of Kubernetes serves RuntimeClass in {api_version}");
     let hit = Hit::at("apiVersion").saying(message).remedied_by(write("node.k8s.io/v1"));
-    finding(&REMOVED, "RuntimeClass", object, hit)
+    finding(REMOVED, "RuntimeClass", object, hit)
 }
 
 /// Writes another API version with the same fields.
@@ -100,7 +103,7 @@ pub fn check_malformed(object: &Value) -> (Vec<Finding>, Option<Value>) {
     if hits.is_empty() {
         hits.push(hit(path.to_owned(), format!("{path} is not a pod spec")));
     }
-    (hits.into_iter().map(|hit| finding(&TYPES, kind, object, hit)).collect(), rest)
+    (hits.into_iter().map(|hit| finding(TYPES, kind, object, hit)).collect(), rest)
 }
 
 fn hit(field: String, message: String) -> Hit {

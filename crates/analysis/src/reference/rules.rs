@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::api::prose;
 use crate::lint::rule::{Judgement, Rule};
-use crate::lint::{advise, rules};
+use crate::lint::{REFUSED, advise, rules};
 
 const INTRODUCTION: &str = "<!-- Written by `make generate` from crates/analysis/src/lint/. -->
 # Rules of `winpool check`
@@ -14,8 +14,9 @@ start or do not work. *Pending*: no node fits, or a DaemonSet gets no pods. *Ign
 *Note*: for your information.
 
 If a rule has two judgements, the second is for a pod that is meant for Windows but does not have `os.name: windows`: the
-API server does not refuse such a pod. Rules marked with † are also in the admission policy `advise`. Fields are paths in the
-pod spec.
+API server does not refuse such a pod. Rules marked with † are also in the admission policy `advise`, and those marked with 1.23+ are
+for Kubernetes 1.23 and later. An example has fields of a pod that breaks the rule; `null` means that a field is missing. If no pod
+shows it, the row names the field.
 ";
 
 const GROUPS: [(&str, &str); 9] = [
@@ -34,7 +35,11 @@ const GROUPS: [(&str, &str); 9] = [
         "The API server refuses these objects for Windows and for Linux. winpool reads them nevertheless, and also \
          checks the rest.",
     ),
-    ("What the API server refuses", "Tested against a Kubernetes 1.37 API server."),
+    (
+        "What the API server refuses",
+        "Tested against a Kubernetes 1.37 API server. Unless the row says otherwise, the field cannot be set for a \
+         Windows pod, not even to its default value.",
+    ),
     (
         "What Windows does not do",
         "The source is the Kubernetes documentation, or the code where the documentation says nothing or contradicts \
@@ -46,13 +51,9 @@ const GROUPS: [(&str, &str); 9] = [
          statements](https://github.com/winpool/winpool/blob/main/docs/reference/windows-documentation.md) are mapped \
          to rules one by one.",
     ),
-    (
-        "Group managed service accounts",
-        "Fields are paths in the pod spec, or in the GMSACredentialSpec. winpool knows these objects if they are among the \
-         manifests or if it may list them.",
-    ),
-    ("Services", "These rules are for Services that select pods for Windows. Fields are paths in the Service."),
-    ("Nodes", "These rules are for Windows nodes. Fields are paths in the Node."),
+    ("Group managed service accounts", "winpool knows these objects if manifests have them or if it may list them."),
+    ("Services", "These rules are for Services that select pods for Windows."),
+    ("Nodes", "These rules are for Windows nodes."),
 ];
 
 /// Returns the rules as Markdown.
@@ -63,16 +64,19 @@ pub fn reference() -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\n## {title}\n\n{about}\n\n| Rule | Judgement | Kubernetes | Field | Why, and what to do \
-             |\n|---|---|---|---|---|\n"
+            "\n## {title}\n\n{about}\n\n| Rule | Judgement | Example | Why, and what to do |\n|---|---|---|---|\n"
         );
         for rule in rules.iter().copied().flatten() {
             let mark = if advised.contains(&rule.id) { " †" } else { "" };
             let Rule { id, field, remedy, .. } = rule;
-            let versions = if rule.since == 0 { "all".to_owned() } else { format!("1.{} and later", rule.since) };
-            let (reason, remedy) = (prose(&capital(&rule.sentence(true))), prose(&capital(remedy)));
-            let verdicts = verdicts(rule);
-            let _ = writeln!(text, "| `{id}`{mark} | {verdicts} | {versions} | `{field}` | {reason}. {remedy}. |");
+            let since = if rule.since == 0 { String::new() } else { format!(" (1.{}+)", rule.since) };
+            let (label, fields) = rule.examples().next().unwrap_or(("Breaks", field));
+            let example = prose(&format!("`{fields}`{}", label.trim_start_matches("Breaks")));
+            // The introduction of the group says it.
+            let is_said = rule.reason == REFUSED.reason;
+            let reason = if is_said { String::new() } else { format!("{}. ", capital(&rule.sentence(true))) };
+            let why = prose(&format!("{reason}{}. {}", capital(remedy), rule.about()));
+            let _ = writeln!(text, "| `{id}`{mark}{since} | {} | {example} | {why} |", verdicts(rule));
         }
     }
     text

@@ -9,10 +9,7 @@ use winpool_analysis::pod_security::ENFORCE;
 use winpool_analysis::view::{NODE_SELECTORS, Related, View};
 
 use super::examples::windows;
-use super::{broken, findings, workload};
-
-/// The rules that are tested here.
-pub const TESTED: [&str; 2] = ["namespace-selector-conflict", "pod-security-refused"];
+use super::{broken, example, findings, workload};
 
 /// The facts about a cluster whose namespace `shop` enforces this level.
 fn enforcing(level: &str) -> Facts {
@@ -22,8 +19,7 @@ fn enforcing(level: &str) -> Facts {
 
 #[test]
 fn the_level_of_the_namespace_refuses_a_host_process_pod() {
-    let options = json!({"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}});
-    let pod = windows(&json!({"hostNetwork": true, "securityContext": options}));
+    let pod = windows(&example("pod-security-refused"));
     for (level, is_refused) in [("privileged", false), ("baseline", true), ("restricted", true)] {
         let broken = broken("DaemonSet", &pod, &enforcing(level));
         assert_eq!(broken.contains(&"pod-security-refused".to_owned()), is_refused, "{level}: {broken:?}");
@@ -73,7 +69,7 @@ fn a_namespace_that_selects_other_nodes_refuses_the_pod_and_its_selector_places_
     let facts = |text: &str| {
         Facts::of(&View { namespace_labels: BTreeMap::from([("shop".to_owned(), labels(text))]), ..View::default() })
     };
-    let pod = windows(&json!({}));
+    let pod = windows(&example("namespace-selector-conflict"));
     let rule = "namespace-selector-conflict".to_owned();
     assert!(broken("Deployment", &pod, &facts("kubernetes.io/os=linux, team=a")).contains(&rule));
     assert!(!broken("Deployment", &pod, &facts("kubernetes.io/os=windows")).contains(&rule));

@@ -1,21 +1,26 @@
 //! Examples for the rules, for the tests here and for tests on an API server.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde_json::{Value, json};
+use winpool_analysis::lint::rule::Test;
+use winpool_analysis::lint::{Rule, rules};
 
-/// Pod specs that break one rule, and others that are close and break none.
-#[derive(Deserialize)]
+/// Fields of pod specs that break one rule, and others that are close and break none.
 pub struct Examples {
+    pub rule: &'static Rule,
     pub breaks: Vec<Value>,
-    #[serde(default)]
     pub keeps: Vec<Value>,
 }
 
-/// The examples by rule.
-pub fn examples() -> BTreeMap<String, Examples> {
-    serde_yaml::from_str(include_str!("examples.yaml")).unwrap()
+/// The examples in the comments of the rules about pods.
+pub fn examples() -> impl Iterator<Item = Examples> {
+    let about_pods = rules().filter(|rule| !matches!(rule.test, Test::Object(_)));
+    about_pods.map(|rule| Examples { rule, breaks: of(rule, "Breaks"), keeps: of(rule, "Keeps") })
+}
+
+/// The examples of a rule after this label.
+pub fn of(rule: &Rule, label: &str) -> Vec<Value> {
+    let examples = rule.examples().filter(|(own, _)| *own == label);
+    examples.map(|(_, fields)| serde_yaml::from_str(&format!("{{{fields}}}")).unwrap()).collect()
 }
 
 /// The pod of `os.name: windows` with this merged into its spec. It breaks no other rule.

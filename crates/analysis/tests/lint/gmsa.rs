@@ -4,11 +4,8 @@ use serde_json::{Value, json};
 use winpool_analysis::lint::Facts;
 use winpool_analysis::view::{Known, View};
 
-use super::broken;
 use super::examples::windows;
-
-/// The rules that are tested here.
-pub const TESTED: [&str; 2] = ["gmsa-use-not-allowed", "gmsa-webhook-missing"];
+use super::{broken, example};
 
 fn role(kind: &str, names: &Value) -> Value {
     json!({
@@ -27,10 +24,7 @@ fn binding(kind: &str, role: &str, subject: &Value) -> Value {
 /// The rules that a pod of the ServiceAccount `web` in the namespace `shop` with the credential spec `app` breaks.
 fn of(permissions: Known<Vec<Value>>, webhooks: Known<Vec<Value>>) -> Vec<String> {
     let view = View { permissions, webhooks, ..View::default() };
-    let spec = json!({
-        "serviceAccountName": "web", "securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "app"}},
-    });
-    broken("Deployment", &windows(&spec), &Facts::of(&view))
+    broken("Deployment", &windows(&example("gmsa-use-not-allowed")), &Facts::of(&view))
 }
 
 #[test]

@@ -11,15 +11,6 @@ use winpool_core::windows::Build;
 
 use super::{class_object, findings, seen, view, workload};
 
-/// The rules that are tested here.
-pub const TESTED: [&str; 5] = [
-    "image-for-another-os",
-    "image-without-variant",
-    "image-variant-for-some-nodes",
-    "image-newer-than-node",
-    "image-platforms-unknown",
-];
-
 /// `windows 10.0.20348.1` or `linux`.
 fn platform(text: &str) -> Platform {
     let (os, version) = text.split_once(' ').unwrap_or((text, ""));

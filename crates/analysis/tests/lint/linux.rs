@@ -9,10 +9,7 @@ use winpool_analysis::view::View;
 
 use super::examples::windows;
 use super::placement::class;
-use super::{broken, class_object, findings, node, view, workload};
-
-/// The rules that are tested here.
-pub const TESTED: [&str; 2] = ["linux-sidecar-injected", "eks-address-missing"];
+use super::{broken, class_object, example, findings, node, view, workload};
 
 /// The findings about a Deployment for Windows with this metadata in its template: rule, field and remedy.
 fn found(metadata: &Value) -> Vec<(String, String, String)> {
@@ -26,7 +23,7 @@ fn found(metadata: &Value) -> Vec<(String, String, String)> {
 fn a_template_that_asks_for_a_sidecar_of_linux_is_told_the_switch() {
     for (metadata, field, switch) in [
         (
-            json!({"annotations": {"linkerd.io/inject": "enabled"}}),
+            example("linux-sidecar-injected")["metadata"].clone(),
             "spec.template.metadata.annotations[linkerd.io/inject]",
             "set the annotation linkerd.io/inject: \"disabled\"",
         ),
@@ -116,11 +113,7 @@ fn cluster(labels: &[(&str, &str)]) -> Facts {
 #[test]
 fn a_pod_that_selects_windows_by_affinity_gets_no_address_on_eks() {
     let (eks, other) = (cluster(&[("eks.amazonaws.com/nodegroup", "win")]), cluster(&[("agentpool", "win")]));
-    let affinity = json!({"nodeSelector": null, "affinity": {"nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
-        ]},
-    }}});
+    let affinity = example("eks-address-missing");
     let with = |more: Value| {
         let mut spec = affinity.clone();
         json_patch::merge(&mut spec, &more);

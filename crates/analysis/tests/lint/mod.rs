@@ -23,11 +23,18 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_analysis::finding::Finding;
 use winpool_analysis::kubernetes::KubernetesVersion;
-use winpool_analysis::lint::{Facts, check};
+use winpool_analysis::lint::{Facts, check, rule};
 use winpool_analysis::view::{Known, SeenNode, View};
 use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::api::{Taint, WindowsPool};
 use winpool_core::node::{NodeFields, NodeObject, TaintList};
+
+/// The first example in the comment of a rule. The rule may need more than that to be broken.
+fn example(id: &str) -> Value {
+    let rule = rule(id).unwrap();
+    let (label, _) = rule.examples().next().unwrap();
+    examples::of(rule, label).remove(0)
+}
 
 /// A workload of this kind with this merged into its pod spec. Containers that say nothing of resources get some.
 fn workload(kind: &str, spec: &Value) -> Value {

@@ -4,50 +4,47 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use winpool_analysis::finding::Finding;
-use winpool_analysis::lint::Facts;
 use winpool_analysis::lint::gmsa::check_credential_spec;
 use winpool_analysis::lint::objects::{check_node, check_service, selects};
+use winpool_analysis::lint::rule::{Scope, Test};
+use winpool_analysis::lint::wellformed::check_without_template;
+use winpool_analysis::lint::{Facts, rule, rules as lint_rules};
 use winpool_analysis::view::{View, reduced_node};
 use winpool_core::node::NodeFields;
 
-use super::{broken, cluster, findings, seen, view, workload};
-
-/// The rules that these tests break.
-pub const TESTED: [&str; 10] = [
-    "service-session-affinity",
-    "service-ip-family",
-    "service-local-traffic",
-    "node-version-skew",
-    "node-reserved-memory",
-    "node-pause-image",
-    "termination-grace-period",
-    "isolation-annotation",
-    "gmsa-credential-spec-missing",
-    "gmsa-object-malformed",
-];
+use super::examples::{self, windows};
+use super::{broken, cluster, example, findings, seen, view, workload};
 
 fn rules(findings: Vec<Finding>) -> Vec<String> {
     findings.into_iter().map(|finding| finding.rule).collect()
 }
 
 #[test]
-fn services_of_windows_pods_are_checked() {
-    let of = |spec: Value| {
-        let service = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
-        rules(check_service(&service, &Facts::none()))
-    };
-    let affinity = |seconds: i64| json!({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
-    for (spec, expected) in [
-        (affinity(10_801), Some("service-session-affinity")),
-        (affinity(10_800), None),
-        (json!({"ipFamilies": ["IPv6"]}), Some("service-ip-family")),
-        (json!({"ipFamilies": ["IPv6", "IPv4"]}), None),
-        (json!({"externalTrafficPolicy": "Local"}), Some("service-local-traffic")),
-        (json!({"externalTrafficPolicy": "Cluster"}), None),
-        (Value::Null, None),
-    ] {
-        assert_eq!(of(spec.clone()), expected.into_iter().collect::<Vec<_>>(), "{spec}");
+fn each_rule_about_another_object_finds_its_examples_and_nothing_similar() {
+    let facts = cluster(&[], &[], &[]);
+    let about_objects = lint_rules().filter(|rule| matches!(rule.test, Test::Object(_)));
+    for rule in about_objects {
+        let found = |object: &Value| match rule.scope {
+            Scope::Service => rules(check_service(object, &facts)),
+            Scope::Node => {
+                let found = rules(check_node(object, &facts));
+                let reduced = rules(check_node(&reduced_node(object), &facts));
+                assert_eq!(found, reduced, "what rules read is kept: {object}");
+                found
+            }
+            Scope::CredentialSpec => rules(check_credential_spec(object, &facts)),
+            _ => rules(check_without_template(object)),
+        };
+        let breaks = examples::of(rule, "Breaks");
+        assert!(!breaks.is_empty() && breaks.iter().all(|object| found(object) == [rule.id]), "{}", rule.id);
+        for object in examples::of(rule, "Keeps") {
+            assert_eq!(found(&object), [""; 0], "{}: {object}", rule.id);
+        }
     }
+}
+
+#[test]
+fn a_service_selects_pods_that_have_all_of_its_labels() {
     let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "a".to_owned())]);
     let selecting = |selector: Value| selects(&json!({"spec": {"selector": selector}}), &labels);
     assert!(selecting(json!({"app": "web"})));
@@ -55,56 +52,22 @@ fn services_of_windows_pods_are_checked() {
 }
 
 #[test]
-fn nodes_are_checked() {
-    let facts = cluster(&[], &[], &[]);
-    let of = |status: Value| {
-        let node = json!({"metadata": {"name": "win"}, "status": status});
-        let found = rules(check_node(&node, &facts));
-        assert_eq!(found, rules(check_node(&reduced_node(&node), &facts)), "what rules read is kept: {node}");
-        found
-    };
-    let kubelet = |version: &str| json!({"nodeInfo": {"kubeletVersion": version}});
-    let memory = |allocatable: &str| json!({"capacity": {"memory": "32Gi"}, "allocatable": {"memory": allocatable}});
-    let pause = |kernel: &str, tags: &[&str]| {
-        let names: Vec<String> = tags.iter().map(|tag| format!("registry.k8s.io/pause:{tag}")).collect();
-        json!({"nodeInfo": {"kernelVersion": kernel}, "images": [{"names": names}, {"names": ["example.com/app:1"]}]})
-    };
-    for (status, expected) in [
-        (kubelet("v1.37.0"), Some("node-version-skew")),
-        (kubelet("v1.32.9"), Some("node-version-skew")),
-        (kubelet("v1.33.0"), None),
-        (kubelet("v1.36.3"), None),
-        (kubelet("odd"), None),
-        (memory("31Gi"), Some("node-reserved-memory")),
-        (memory("30Gi"), None),
-        (memory("odd"), None),
-        (pause("10.0.26100.1", &["3.10", "3.9"]), Some("node-pause-image")),
-        (pause("10.0.26100.1", &["3.10.2"]), None),
-        (pause("10.0.26100.1", &["3.9", "3.10.2"]), None),
-        (pause("10.0.20348.1", &["3.9"]), None),
-        (pause("10.0.26100.1", &[]), None),
-        (Value::Null, None),
-    ] {
-        assert_eq!(of(status.clone()), expected.into_iter().collect::<Vec<_>>(), "{status}");
-    }
-}
-
-#[test]
 fn a_grace_period_is_ignored_by_runtimes_other_than_containerd() {
-    let of = |runtime: &str, seconds: i64| {
+    let [long, short] = ["Breaks with Docker", "Keeps with Docker"]
+        .map(|label| windows(&examples::of(rule("termination-grace-period").unwrap(), label)[0]));
+    let of = |runtime: &str, spec: &Value| {
         let labels = [("kubernetes.io/os", "windows")].into_iter().collect();
         let node = NodeFields { labels, container_runtime: Some(runtime.into()), ..NodeFields::default() };
         let facts = Facts::of(&view([seen(node)]));
-        let spec = json!({"os": {"name": "windows"}, "terminationGracePeriodSeconds": seconds});
-        broken("Pod", &spec, &facts).contains(&"termination-grace-period".to_owned())
+        broken("Pod", spec, &facts).contains(&"termination-grace-period".to_owned())
     };
-    assert!(of("docker://28.0.0", 60));
-    assert!(!of("docker://28.0.0", 30) && !of("containerd://2.1.4", 60) && !of("", 60));
+    assert!(of("docker://28.0.0", &long));
+    assert!(!of("docker://28.0.0", &short) && !of("containerd://2.1.4", &long) && !of("", &long));
 }
 
 #[test]
 fn the_isolation_annotation_is_found_in_pods_and_templates() {
-    let annotated = json!({"annotations": {"experimental.windows.kubernetes.io/isolation-type": "hyperv"}});
+    let annotated = example("isolation-annotation")["metadata"].clone();
     let field = |object: &Value| {
         let mut found = findings(object, &Facts::none()).into_iter();
         found.find(|finding| finding.rule == "isolation-annotation").map(|finding| finding.field)

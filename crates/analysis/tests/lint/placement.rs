@@ -16,25 +16,6 @@ use winpool_core::node::NodeFields;
 use super::{broken, cluster, findings, manifests, node, running, seen, view, workload};
 use crate::common::now;
 
-/// The rules that are tested here.
-pub const TESTED: [&str; 15] = [
-    "selector-without-node",
-    "node-name-unsuitable",
-    "linux-may-land-on-windows",
-    "toleration-missing",
-    "daemon-set-toleration-missing",
-    "daemon-set-relies-on-class",
-    "class-not-found",
-    "class-contradicts-selector",
-    "class-contradicts-affinity",
-    "class-of-another-os",
-    "runtime-handler-missing",
-    "spread-over-windows-nodes",
-    "build-not-selected",
-    "build-without-node",
-    "image-build-mismatch",
-];
-
 pub const CLUSTER_TAINT: &[&str] = &["os=windows:NoSchedule"];
 const TAINT: &[&str] = CLUSTER_TAINT;
 

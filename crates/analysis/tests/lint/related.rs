@@ -7,10 +7,7 @@ use winpool_analysis::lint::Facts;
 use winpool_analysis::view::{Related, View};
 
 use super::examples::windows;
-use super::{broken, cluster, findings, manifests, workload};
-
-/// The rules that are tested here.
-pub const TESTED: [&str; 3] = ["queue-starts-none", "queue-unknown", "volume-file-system"];
+use super::{broken, cluster, example, findings, manifests, workload};
 
 const OS: &str = "kubernetes.io/os";
 
@@ -59,8 +56,8 @@ fn a_volume_has_a_file_system_that_nodes_of_the_pods_system_can_format() {
         }
     }
     // Claims of other forms, and a pod of which nothing shows the system.
-    let claim = json!({"spec": {"storageClassName": "ext4"}});
-    let mut pod = windows(&json!({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}]}));
+    let mut pod = windows(&example("volume-file-system"));
+    let claim = pod["volumes"][0]["ephemeral"]["volumeClaimTemplate"].clone();
     assert!(broken("Deployment", &pod, &facts).contains(&rule));
     pod["volumes"] = Value::Null;
     let mut set = workload("StatefulSet", &pod);
@@ -104,7 +101,7 @@ fn a_flavor_of_kueue_places_the_pods_of_its_queue() {
     };
     let tolerating = windows(json!({"tolerations": [os]}));
     let linux = json!({"nodeLabels": {OS: "linux"}});
-    let (plain, says) = (json!({}), json!({"os": {"name": "windows"}, "nodeSelector": {OS: "windows"}}));
+    let (plain, says) = (json!({}), super::examples::windows(&example("queue-starts-none")));
     let about_nodes = ["linux-may-land-on-windows", "toleration-missing", "os-selector-missing", "toleration-unknown"];
     let found = |pod: &Value, facts: &Facts| {
         let mut found = rules(&queued(pod), facts);

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use winpool_analysis::explain::pod::answer_template;
 use winpool_analysis::finding::Finding;
 use winpool_analysis::kinds::WorkloadKind;
-use winpool_analysis::lint::{Facts, rule, rules};
+use winpool_analysis::lint::{Facts, rules};
 use winpool_analysis::remedy::Rank;
 use winpool_analysis::view::{Node, Workload};
 use winpool_core::pod::Class;
 
 use super::example_remedies::{Case, cases};
-use super::examples::{examples, windows};
+use super::examples::{Examples, examples, windows};
 use super::placement::{CLUSTER_TAINT, class};
 use super::{findings, workload};
 
@@ -82,11 +82,11 @@ fn machines(case: &Case) -> Vec<Node> {
     ]
 }
 
-/// The cluster of a case: two builds and a Linux node.
-fn facts(case: &Case) -> Facts {
-    let taints: &[&str] = if case.cluster == "open" { &[] } else { CLUSTER_TAINT };
+/// The cluster of a case: nodes of two builds.
+pub fn facts(name: &str) -> Facts {
+    let taints: &[&str] = if name == "open" { &[] } else { CLUSTER_TAINT };
     let nodes = [("10.0.17763", taints), ("10.0.20348", taints)];
-    match case.cluster.as_str() {
+    match name {
         "none" => Facts::none(),
         "open" => super::cluster(&nodes, &[], &[]),
         _ => super::cluster(&nodes, &[json!({})], &classes()),
@@ -104,7 +104,7 @@ fn names(found: &[Finding]) -> BTreeSet<&str> {
 #[test]
 fn each_remedy_of_the_table_helps_and_breaks_no_other_rule() {
     for case in cases() {
-        let facts = facts(&case);
+        let facts = facts(&case.cluster);
         let before = found(&case.kind, &case.before, &facts);
         let told: Vec<&str> = before.iter().filter(|f| f.rule == case.rule).map(|f| f.remedy.text.as_str()).collect();
         assert!(told.iter().any(|remedy| remedy.starts_with(&case.remedy)), "{case:?}: {before:#?}");
@@ -145,7 +145,7 @@ fn fix(object: &mut Value, finding: &Finding, template: &str) {
 fn the_edits_of_a_workload_help_and_break_no_other_rule() {
     let mut applied = BTreeSet::new();
     for case in cases() {
-        let (facts, mut object) = (facts(&case), workload(&case.kind, &windows(&case.before)));
+        let (facts, mut object) = (facts(&case.cluster), workload(&case.kind, &windows(&case.before)));
         let template = if object["spec"]["template"].is_object() { "/spec/template" } else { "" };
         let before = findings(&object, &facts);
         let is_certain = |finding: &&Finding| finding.remedy.rank == Rank::Certain;
@@ -167,11 +167,12 @@ fn the_edits_of_a_workload_help_and_break_no_other_rule() {
 fn a_field_that_has_to_be_removed_is_the_only_one() {
     let (facts, in_table) = (Facts::none(), cases().into_iter().map(|case| case.rule).collect::<BTreeSet<_>>());
     let mut applied = BTreeSet::new();
-    for (id, examples) in examples() {
-        if in_table.contains(&id) || !rule(&id).unwrap().remedy.starts_with("remove it") {
+    for Examples { rule, breaks, .. } in examples() {
+        let id = rule.id.to_owned();
+        if in_table.contains(&id) || !rule.remedy.starts_with("remove it") {
             continue;
         }
-        for spec in examples.breaks {
+        for spec in breaks {
             let mut object = workload("Pod", &windows(&spec));
             let before = findings(&object, &facts);
             for finding in before.iter().filter(|finding| finding.rule == id) {

@@ -7,9 +7,6 @@ use winpool_analysis::workload::WorkloadManifest;
 
 use super::{findings, workload};
 
-/// The rules that these tests break.
-pub const TESTED: [&str; 3] = ["api-version-removed", "field-type", "pod-template-missing"];
-
 /// The fields that have the wrong type.
 fn wrong(spec: &Value) -> Vec<String> {
     let found = findings(&workload("Deployment", spec), &Facts::none()).into_iter();

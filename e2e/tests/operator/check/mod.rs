@@ -22,7 +22,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use winpool_analysis::finding::Finding;
 use winpool_analysis::kubernetes::KubernetesVersion;
-use winpool_analysis::lint::{Facts, Rule, check, rule};
+use winpool_analysis::lint::{Facts, Rule, check};
 use winpool_analysis::view::View;
 use winpool_analysis::workload::WorkloadManifest;
 use winpool_e2e::harness::workloads;
@@ -78,8 +78,8 @@ fn workload(kind: &str, pod: &Value) -> Value {
 
 /// Pod specs that break these rules, and others that are close.
 fn examples(of: impl Fn(&Rule) -> bool) -> Vec<Value> {
-    let examples = example::examples().into_iter().filter(|(id, _)| rule(id).is_some_and(&of));
-    let specs = examples.flat_map(|(_, examples)| [examples.breaks, examples.keeps].concat());
+    let examples = example::examples().filter(|examples| of(examples.rule));
+    let specs = examples.flat_map(|examples| [examples.breaks, examples.keeps].concat());
     let with_container = |spec: Value| {
         let mut pod = example::windows(&spec);
         if pod["containers"].is_null() {

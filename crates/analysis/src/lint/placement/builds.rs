@@ -10,11 +10,13 @@ use winpool_core::windows::{Build, KernelVersion};
 use crate::finding::Consequence::{Fails, Note, Pending};
 use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::{Sign, can_run, runs};
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rules};
 use crate::pod::{Container, Target, isolation_with, path_of};
 use crate::remedy::{Edit, Remedy};
 
-pub(in crate::lint) const RULES: &[Rule] = &[
+pub(in crate::lint) const RULES: &[Rule] = rules!([
+    /// - Breaks: `nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: '2019'}`
+    /// - Keeps: `nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: '10.0.17763'}`
     Rule {
         id: "build-malformed",
         verdict: Judgement(Error, Pending),
@@ -25,6 +27,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(malformed),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `containers: [{image: a:ltsc2019}]`
     Rule {
         id: "build-not-selected",
         verdict: Judgement(Warning, Fails),
@@ -35,6 +38,8 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(not_selected),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build:
+    ///   '10.0.26100'}`
     Rule {
         id: "build-without-node",
         verdict: Judgement(Warning, Pending),
@@ -44,6 +49,8 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(without_node),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `containers: [{image: a:ltsc2019}], initContainers: [{image: b:ltsc2022}]`
+    /// - Keeps: `containers: [{image: a:ltsc2022}], initContainers: [{image: b:ltsc2022}]`
     Rule {
         id: "image-builds-differ",
         verdict: Judgement(Error, Fails),
@@ -55,6 +62,11 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(images_differ),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `nodeSelector: {node.kubernetes.io/windows-build: '10.0.20348'}, containers: [{image: a:ltsc2019}]`
+    /// - Breaks: `containers: [{image: a:ltsc2019}], affinity: {nodeAffinity:
+    ///   {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key:
+    ///   node.kubernetes.io/windows-build, operator: In, values: ['10.0.20348']}]}, {}]}}}`
+    /// - Keeps: `nodeSelector: {node.kubernetes.io/windows-build: '10.0.17763'}, containers: [{image: a:ltsc2019}]`
     Rule {
         id: "image-build-mismatch",
         verdict: Judgement(Error, Fails),
@@ -65,6 +77,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(|subject, hits| mismatches(subject, false, hits)),
         ..Rule::DEFAULT
     },
+    /// - Breaks: `nodeSelector: {node.kubernetes.io/windows-build: '10.0.26100'}, containers: [{image: a:ltsc2022}]`
     Rule {
         id: "image-older-than-host",
         verdict: Judgement(Info, Note),
@@ -75,7 +88,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(|subject, hits| mismatches(subject, true, hits)),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// Precedes a remedy that keeps the images.
 const OTHER_IMAGE: &str = "use an image of the same build, or ";

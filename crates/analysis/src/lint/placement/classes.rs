@@ -9,7 +9,7 @@ use winpool_core::pod::selects_windows;
 use crate::finding::Consequence::{Fails, Note, Pending, Rejected};
 use crate::finding::Severity::{Error, Info};
 use crate::lint::facts::Facts;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rules};
 use crate::pod::ClassExt;
 use crate::remedy::{Edit, Remedy};
 
@@ -23,7 +23,8 @@ pub(crate) const NOT_FOUND: &str = "class-not-found";
 /// The rule about a class and a selector that want different labels.
 pub(crate) const CONTRADICTS_SELECTOR: &str = "class-contradicts-selector";
 
-pub(in crate::lint) const RULES: &[Rule] = &[
+pub(in crate::lint) const RULES: &[Rule] = rules!([
+    /// - Breaks in a known cluster: `runtimeClassName: windows-2022`
     Rule {
         id: "daemon-set-relies-on-class",
         verdict: Judgement(Error, Pending),
@@ -36,6 +37,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(daemon_set),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `runtimeClassName: gone`
     Rule {
         id: NOT_FOUND,
         verdict: Judgement(Error, Rejected),
@@ -46,6 +48,8 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(not_found),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `nodeSelector: {node.kubernetes.io/windows-build: '10.0.17763'}, runtimeClassName:
+    ///   windows-2022`
     Rule {
         id: CONTRADICTS_SELECTOR,
         verdict: Judgement(Error, Rejected),
@@ -57,6 +61,9 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(selector),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `runtimeClassName: windows-2022, affinity: {nodeAffinity:
+    ///   {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key:
+    ///   node.kubernetes.io/windows-build, operator: In, values: ['10.0.17763']}]}]}}}`
     Rule {
         id: "class-contradicts-affinity",
         verdict: Judgement(Error, Pending),
@@ -67,6 +74,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(affinity),
         ..Rule::DEFAULT
     },
+    /// - Breaks in a known cluster: `os: {name: linux}, nodeSelector: null, runtimeClassName: windows-2022`
     Rule {
         id: "class-of-another-os",
         verdict: Judgement(Error, Fails),
@@ -78,6 +86,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(other_os),
         ..Rule::DEFAULT
     },
+    /// - Breaks if no node has its handler: `runtimeClassName: w`
     Rule {
         id: "runtime-handler-missing",
         verdict: Judgement(Error, Fails),
@@ -88,7 +97,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(handler),
         ..Rule::DEFAULT
     },
-];
+]);
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, Some(class)) = (subject.pod, subject.class) else { return };

@@ -12,7 +12,7 @@ use crate::finding::Severity::{Error, Info, Warning};
 use crate::image::name::is_for_windows;
 use crate::image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known};
 use crate::lint::placement::builds::image_of;
-use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rules};
 use crate::pod::{Container, Target, isolation_with};
 use crate::remedy::Edit;
 
@@ -20,7 +20,7 @@ use crate::remedy::Edit;
 /// answer.
 pub const UNKNOWN_ID: &str = "image-platforms-unknown";
 
-pub(in crate::lint) const RULES: &[Rule] = &[
+pub(in crate::lint) const RULES: &[Rule] = rules!([
     Rule {
         id: "image-for-another-os",
         verdict: Judgement(Error, Fails),
@@ -72,7 +72,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         test: own(unknown),
         ..Rule::DEFAULT
     },
-];
+]);
 
 /// Returns the images whose platforms are known.
 fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, &'a ImagePlatforms)> {
