@@ -13,7 +13,7 @@ use winpool_analysis::explain::status::status;
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
-use winpool_analysis::view::{Known, NODE_SELECTORS, View, Workload, after};
+use winpool_analysis::view::{Known, NODE_SELECTORS, View, after};
 use winpool_core::plan::pools::pool::policy_of;
 use winpool_core::plan::taints::Consent;
 use winpool_core::pod::PodProgress;
@@ -88,7 +88,7 @@ fn with_object(pool: &str, kind: &str, object: &str) -> Snapshot {
     let linux = node("{metadata: {labels: {kubernetes.io/os: linux}}, status: {nodeInfo: {operatingSystem: linux}}}");
     let mut cluster = snapshot(&[pool], &[("win", node("{}")), ("linux", linux)]);
     match WorkloadKind::with_template(kind) {
-        Some(kind) => cluster.workloads.of_kind(kind).add(yaml(object)),
+        Some(kind) => cluster.workloads.of_kind(kind).add(crate::workload_of(kind, yaml(object))),
         None => cluster.pods = Known::Complete(yaml(object)),
     }
     cluster
@@ -391,6 +391,7 @@ proptest! {
 fn the_labels_that_a_namespace_selects_tell_nodes_apart() {
     let labelled =
         |team: &str| crate::seen(&node(&format!("{{metadata: {{name: win-{team}, labels: {{team: {team}}}}}}}")));
+    let kind = WorkloadKind::own("Deployment").unwrap();
     let set = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
         "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "a:1"}]}}}});
     let selector = BTreeMap::from([(NODE_SELECTORS[1].to_owned(), "team=b".to_owned())]);
@@ -399,9 +400,7 @@ fn the_labels_that_a_namespace_selects_tell_nodes_apart() {
         view.nodes.add(labelled(team));
     }
     view.pools.add((None, pool_object("{spec: {taintPolicy: TaintOnly}}").into()));
-    view.workloads
-        .of_kind(WorkloadKind::own("Deployment").unwrap())
-        .add(serde_json::from_value::<Workload>(set).unwrap());
+    view.workloads.of_kind(kind).add(crate::workload_of(kind, set));
     let outcome = forecast_of(view, &Images::default(), now());
     let workloads = &outcome.forecast.workloads;
     assert_eq!(workloads.len(), 1, "{workloads:?}");

@@ -37,7 +37,7 @@ pub fn answer_template(
     pods: &[Pod],
     cluster: &Cluster,
 ) -> PodExplanation {
-    let pod = workload.pod_of(kind);
+    let pod = workload.pod();
     let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
     let explained = explanation(&pod, pods, PlacedBy::of(Some(kind)), cluster);
     let recreate = || recreate(pods, cluster);

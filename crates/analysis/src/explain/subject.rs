@@ -103,10 +103,10 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster) -> Vec<
             continue;
         }
         let own = with_children.get(&*name).map_or(&[][..], Vec::as_slice);
-        let mut template = workload.pod_of(kind);
+        let mut template = workload.pod();
         template.spec.tolerations.extend(added.get(&index).into_iter().flatten().map(toleration));
         let object = reference(kind.name, &workload.namespace, &workload.name);
-        let (controller, path) = (workload.controller.clone(), workload.path.clone());
+        let (controller, path) = (workload.controller.clone(), workload.own_path().map(str::to_owned));
         let of_object = subject(object, Some(kind), template, own, started.builds(&name));
         found.push(WorkloadSubject { path, controller, ..of_object });
     }

@@ -72,13 +72,7 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 
 /// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
 pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
-    if kind.is_daemon_set() {
-        return None;
-    }
-    let mut pod = workload.pod();
-    pod.name = format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default());
-    pod.controller = Some((kind.name.to_owned(), workload.name.clone()));
-    Some(pod)
+    (!kind.is_daemon_set()).then(|| workload.new_pod())
 }
 
 impl Simulation {
@@ -95,7 +89,7 @@ impl Simulation {
         let stored = |(kind, workload): (&'static WorkloadKind, &Workload)| {
             let mut stored = workload.clone();
             if kind.is_daemon_set() {
-                snapshot.admission.admit_by_policies(workload.creation(kind), &mut stored.template);
+                snapshot.admission.admit_by_policies(workload.creation(), &mut stored.pod);
             }
             (kind, stored)
         };

@@ -118,22 +118,22 @@ impl Question<'_> {
             None => around.pods().collect(),
         };
         pods.retain(|pod| is_of(pod, kind, &workload));
-        around.knows_class_of(&workload.template)?;
+        around.knows_class_of(&workload.pod)?;
         around.facts.read_workloads(&around.view, now());
-        let images = images(&workload.template, self.resolve, &mut around.lacks.gaps).await?;
+        let images = images(&workload.pod, self.resolve, &mut around.lacks.gaps).await?;
         let cluster = around.cluster(&images);
         let started = cluster.history(&pods).is_on_windows_only();
         let new = new_pod(kind, &workload).map(|pod| (pod, started));
-        around.add_tolerations(new, &pods, &mut workload.template);
+        around.add_tolerations(new, &pods, &mut workload.pod);
         let explain = |cluster: &Cluster| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&cluster);
-        let class = workload.template.runtime_class.as_deref();
+        let class = workload.pod.runtime_class.as_deref();
         answer.remedy = around.remedy(&cluster, class, &answer, explain).or(answer.remedy);
-        let named = (kind.name, name, workload.path.as_deref());
+        let named = (kind.name, name, workload.own_path());
         around.add_errors(named, false, &mut answer);
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
-        answer.remedy = around.after_class(&workload.template, answer.remedy);
-        around.add_scaling(&workload.template, &mut answer).await;
+        answer.remedy = around.after_class(&workload.pod, answer.remedy);
+        around.add_scaling(&workload.pod, &mut answer).await;
         answer.notes.extend(around.lacks.notes);
         Ok((answer, around.lacks.gaps))
     }
@@ -146,8 +146,7 @@ fn chosen(
     kind: &WorkloadKind,
     name: &str,
 ) -> Result<Option<Workload>, Error> {
-    let path =
-        |workload: &Workload| workload.path.as_deref().and_then(|path| path.strip_suffix(".spec")).map(str::to_owned);
+    let path = |workload: &Workload| workload.own_path().and_then(|path| path.strip_suffix(".spec")).map(str::to_owned);
     let paths: Vec<String> = found.iter().filter_map(path).collect();
     let is_chosen = |workload: &&Workload| found.len() == 1 || path(workload).as_deref() == template;
     match found.iter().find(is_chosen) {

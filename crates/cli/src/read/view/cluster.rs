@@ -256,33 +256,24 @@ impl<'c> Reader<'c> {
     async fn workloads(&mut self) -> Result<(), ReadError> {
         for (kind, resource) in self.kinds().await?.into_iter().filter(|(kind, _)| kind.has_template()) {
             let api = api_of(self.client, None, &resource);
-            let workloads = if kind.is_own() {
-                // A Deployment stands for its ReplicaSets.
-                let parameters = ListParams::default();
-                let selected =
-                    if kind.name == "ReplicaSet" { parameters.labels("!pod-template-hash") } else { parameters };
-                live::known(live::collect(kind.plural, &api, selected, |workload: Workload| workload).await)?
-            } else {
-                self.of_others(kind, &resource, &api).await?
+            // A Deployment stands for its ReplicaSets.
+            let parameters = ListParams::default();
+            let selected = if kind.name == "ReplicaSet" { parameters.labels("!pod-template-hash") } else { parameters };
+            let (mut workloads, mut unread) = (Vec::new(), None);
+            let keep = |value: Value| match Workload::read_all(kind, &typed(value, &resource)) {
+                Ok(read) => workloads.extend(read),
+                Err(error) => unread = Some(error),
+            };
+            let listed = unless_absent(live::list(kind.plural, &api, selected, keep).await, kind);
+            // An object of another kind that cannot be read is left out: its pods show it.
+            let workloads = match (live::known(listed.map(|()| workloads))?, unread.filter(|_| kind.is_own())) {
+                (Known::Complete(_), Some(error)) => Known::Forbidden(format!("an object cannot be read: {error}")),
+                (workloads, _) => workloads,
             };
             self.gaps.in_cluster |= workloads.is_forbidden() && kind.is_own();
             *self.view.workloads.of_kind(kind) = workloads;
         }
         Ok(())
-    }
-
-    /// Reads the workloads of a kind that another project adds. An object that cannot be read is left out: its pods show it.
-    async fn of_others(
-        &mut self,
-        kind: &'static WorkloadKind,
-        resource: &ApiResource,
-        api: &Api<DynamicObject>,
-    ) -> Result<Known<Vec<Workload>>, ReadError> {
-        let mut workloads = Vec::new();
-        let keep =
-            |value: Value| workloads.extend(Workload::read_all(kind, &typed(value, resource)).into_iter().flatten());
-        let listed = live::list(kind.plural, api, ListParams::default(), keep).await;
-        live::known(unless_absent(listed, kind).map(|()| workloads))
     }
 
     /// Returns the kinds that the API server may serve, each in the newest version that winpool can read.
