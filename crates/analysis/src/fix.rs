@@ -107,11 +107,9 @@ impl Moves {
     /// Adds the changes that move workloads and pools from one Windows version to another, as `winpool blockers` says.
     pub fn away_from(&mut self, retired: Build, target: Build, view: &View, facts: &Facts) {
         self.retired.insert(retired);
+        let started = view.started();
         view.written.each(|_, workload| {
-            let Some(Group::Pinned(blocker)) = group(workload, facts, &view.written.started, retired, Some(target))
-            else {
-                return;
-            };
+            let Some(Group::Pinned(blocker)) = group(workload, facts, &started, retired, Some(target)) else { return };
             let isolation = isolation_with(facts.known_class(&workload.pod));
             let may_stay = matches!(facts.runs(isolation, retired, target), Runs::IfContainerd(_));
             let is_optional = |pin: &Pin| may_stay && pin.by == By::Image && pin.moves_to.is_none();

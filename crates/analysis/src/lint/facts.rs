@@ -185,8 +185,6 @@ impl Facts {
         nodes.extend(others.into_iter().map(|seen| settled(&seen.host())));
         let classes = || view.classes.known().into_iter().flatten();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
-        // What was written has its own record, because the pods may not be kept beside it.
-        let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
         Self {
             kubernetes: view.kubernetes,
             cluster: Cluster { nodes, ..view.cluster(&Images::default()) },
@@ -194,7 +192,7 @@ impl Facts {
             owners: classes().map(|class| (class.name_any(), owner(class).map(str::to_owned))).collect(),
             existing,
             supposed: pools.iter().map(Standing::supposed).collect(),
-            on_windows: Arc::new(started.on_windows()),
+            on_windows: Arc::new(view.started().on_windows()),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
             pools,

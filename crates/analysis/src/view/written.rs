@@ -17,7 +17,7 @@ pub struct Written {
     has_any: bool,
     /// The workloads that may control others.
     owners: HashSet<ObjectKey>,
-    pub started: Started,
+    pub(super) started: Started,
 }
 
 impl Written {

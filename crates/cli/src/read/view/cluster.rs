@@ -136,7 +136,6 @@ pub struct RulesScope<'a> {
 pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
     reader.surroundings(scope.version).await?;
-    reader.add_builds_of_nodes();
     reader.written(scope.namespace).await?;
     add_related(client, scope.namespace, &mut reader.view).await?;
     reader.note_policies();
@@ -186,14 +185,6 @@ impl<'c> Reader<'c> {
     pub fn done(self) -> Seen {
         self.notes.iter().for_each(|note| progress::note(note));
         Seen { view: self.view, gaps: self.gaps }
-    }
-
-    /// Remembers the builds of the nodes, to show on which builds containers have started.
-    pub fn add_builds_of_nodes(&mut self) {
-        for SeenNode { object, .. } in self.view.nodes.known().into_iter().flatten() {
-            let build = object.node.windows_build();
-            self.view.written.started.add_node(&object.name, build);
-        }
     }
 
     pub async fn nodes(&self, parameters: ListParams) -> Result<Vec<SeenNode>, ReadError> {

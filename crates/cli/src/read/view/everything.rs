@@ -36,7 +36,6 @@ pub async fn everything(
     };
     let nodes = reader.nodes(ListParams::default()).await;
     reader.view.nodes = reader.unless_forbidden(nodes, "Windows versions are missing")?;
-    reader.add_builds_of_nodes();
     let classes = reader.classes().await;
     reader.view.classes = reader.unless_forbidden(classes, "RuntimeClasses are missing")?;
     let pools = reader.pools_if_installed().await;

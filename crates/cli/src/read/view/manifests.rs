@@ -234,8 +234,6 @@ impl ManifestObject {
                     equal.object.name = format!("{}-{index}", node.object.name).into();
                     view.nodes.add(equal);
                 }
-                let object = &node.object;
-                view.written.started.add_node(&object.name, object.node.windows_build());
                 view.nodes.add(*node);
             }
             Self::Service(service) => view.services.add((Some(source), service)),
