@@ -25,9 +25,8 @@ use crate::manifests::{self, Copies, InputError, Keep, Manifest};
 use crate::read::gaps::Gaps;
 
 use super::assembled::assembled;
-use super::cluster::{RBAC, SeenOnWire, labels};
+use super::cluster::{RBAC, SeenOnWire, is_of_deployment, labels};
 use super::event;
-use super::everything::is_of_deployment;
 use super::needs::Needs;
 use super::seen::Seen;
 
