@@ -41,7 +41,6 @@ pub use related::{RELATED, Related, RelatedKind};
 pub use source::{Placed, Position};
 pub use started::Started;
 pub use workload::Workload;
-pub(crate) use workload::queue_of;
 pub use written::Written;
 
 /// The API group of `GMSACredentialSpec`.

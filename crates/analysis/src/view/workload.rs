@@ -14,7 +14,7 @@ use crate::pod::{Pod, PodSpec};
 use crate::pod_security::Violations;
 use crate::workload::{WorkloadManifest, get, is_ignored, or_default};
 
-use super::{Creation, QUEUE, Request};
+use super::{Creation, Request};
 
 /// A Pod, or an object that creates pods, with one of its pod templates.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,11 +44,6 @@ pub struct Workload {
     pub pod: PodSpec,
     /// The path of the pod spec in the object.
     pub path: Cow<'static, str>,
-}
-
-/// Returns the `LocalQueue` of Kueue in the labels.
-pub(crate) fn queue_of(metadata: &WireMetadata) -> Option<String> {
-    metadata.labels.as_ref()?.get(QUEUE).cloned()
 }
 
 impl Workload {

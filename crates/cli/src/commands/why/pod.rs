@@ -114,10 +114,10 @@ impl Question<'_> {
         let mut workload =
             chosen(&workloads, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
         let mut pods = match &around.client {
-            Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
+            Some(client) => live_pods_of(client, &workload, &mut around.lacks).await?,
             None => around.pods().collect(),
         };
-        pods.retain(|pod| is_of(pod, kind, &workload));
+        pods.retain(|pod| is_of(pod, &workload));
         around.knows_class_of(&workload.pod)?;
         around.facts.read_workloads(&around.view, now());
         let images = images(&workload.pod, self.resolve, &mut around.lacks.gaps).await?;
@@ -160,11 +160,10 @@ fn chosen(
 }
 
 /// True if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
-fn is_of(pod: &Pod, kind: &'static WorkloadKind, workload: &Workload) -> bool {
-    let controls = |(of, name): &(String, String)| of == kind.name && *name == workload.name;
+fn is_of(pod: &Pod, workload: &Workload) -> bool {
+    let controls = |(kind, name): &(String, String)| *kind == workload.kind && *name == workload.name;
     pod.namespace == workload.namespace
-        && (pod.controller.as_ref().is_some_and(controls)
-            || pod.workload() == format!("{} {}/{}", kind.name, workload.namespace, workload.name))
+        && (pod.controller.as_ref().is_some_and(controls) || pod.workload() == workload.object().to_string())
 }
 
 async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, Error> {
@@ -210,15 +209,10 @@ async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Res
 
 /// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
 /// workloads.
-async fn live_pods_of(
-    client: &Client,
-    kind: &'static WorkloadKind,
-    workload: &Workload,
-    lacks: &mut Lacks,
-) -> Result<Vec<Pod>, Error> {
+async fn live_pods_of(client: &Client, workload: &Workload, lacks: &mut Lacks) -> Result<Vec<Pod>, Error> {
     let api: Api<core::v1::Pod> = Api::namespaced(client.clone(), &workload.namespace);
     let mut pods = Vec::new();
-    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, kind, workload)));
+    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, workload)));
     let listed = live::list("pods", &api, ListParams::default(), keep).await;
     lacks.note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
     add_errors_of_events(client, &mut pods, lacks).await?;
