@@ -155,6 +155,21 @@ fn machine() -> Node {
     }))
 }
 
+#[test]
+fn only_the_template_says_that_winpool_ignores_new_pods() {
+    let (ignored, none) = (json!({"winpool.dev/ignore": "true"}), json!({}));
+    for kind in ["Deployment", "DaemonSet"].map(|kind| WorkloadKind::own(kind).unwrap()) {
+        for (own, of_pods, are_new_ignored) in [(&none, &ignored, true), (&ignored, &none, false)] {
+            let template = json!({"metadata": {"annotations": of_pods}, "spec": {"containers": []}});
+            let object = json!({"metadata": {"name": "web", "annotations": own}, "spec": {"template": template}});
+            let workload = crate::workload_of(kind, object);
+            assert_eq!(workload.new_pod().is_ignored, are_new_ignored, "{workload:?}");
+            // Policies read the DaemonSet itself.
+            assert_eq!(workload.creation().is_ignored, are_new_ignored || kind.is_daemon_set(), "{workload:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
