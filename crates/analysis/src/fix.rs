@@ -17,7 +17,7 @@ use crate::lint::{Facts, check_everywhere};
 use crate::pod::{PodSpec, isolation_with};
 use crate::remedy::{Edit, Operation, Rank, Remedy};
 use crate::system;
-use crate::view::{Placed, View};
+use crate::view::{Placed, View, Workload};
 use crate::workload::WorkloadManifest;
 
 /// The steps for one workload, at most. Each solves a problem, so there are far fewer.
@@ -107,11 +107,9 @@ impl Moves {
     /// Adds the changes that move workloads and pools from one Windows version to another, as `winpool blockers` says.
     pub fn away_from(&mut self, retired: Build, target: Build, view: &View, facts: &Facts) {
         self.retired.insert(retired);
+        let started = view.started();
         view.written.each(|_, workload| {
-            let Some(Group::Pinned(blocker)) = group(workload, facts, &view.written.started, retired, Some(target))
-            else {
-                return;
-            };
+            let Some(Group::Pinned(blocker)) = group(workload, facts, &started, retired, Some(target)) else { return };
             let isolation = isolation_with(facts.known_class(&workload.pod));
             let may_stay = matches!(facts.runs(isolation, retired, target), Runs::IfContainerd(_));
             let is_optional = |pin: &Pin| may_stay && pin.by == By::Image && pin.moves_to.is_none();
@@ -261,20 +259,18 @@ struct Changed<'a> {
 
 impl<'a> Changed<'a> {
     fn of(workload: &'a WorkloadManifest<'a>) -> Self {
-        let WorkloadManifest { api_version, metadata, raw, .. } = workload;
-        Self {
-            workload,
-            object: json!({"apiVersion": api_version, "metadata": metadata, "spec": raw}),
-            edits: Vec::new(),
-        }
+        let WorkloadManifest { metadata, raw, .. } = workload;
+        let object = json!({"apiVersion": workload.api_version, "metadata": metadata, "spec": raw});
+        Self { workload, object, edits: Vec::new() }
     }
 
     fn findings(&self, facts: &Facts, open: Option<&Facts>) -> Vec<Finding> {
         let (raw, metadata) = (&self.object["spec"], &self.object["metadata"]);
-        let api_version = self.object["apiVersion"].as_str().unwrap_or_default();
+        let api_version = self.object["apiVersion"].as_str().unwrap_or_default().to_owned();
         let Ok(pod) = PodSpec::deserialize(raw) else { return Vec::new() };
         let pod = PodSpec { queue: self.workload.pod.queue.clone(), ..pod };
-        let workload = WorkloadManifest { api_version, pod, raw, metadata, ..self.workload.clone() };
+        let workload = Workload { api_version, pod, ..self.workload.workload.clone() };
+        let workload = WorkloadManifest { workload, raw, metadata, ..*self.workload };
         check_everywhere(&workload, facts, open)
     }
 

@@ -1,17 +1,17 @@
-//! Workloads in manifests: Pods, and objects that create pods from a template.
+//! Workloads as they are written: Pods, and objects that create pods from a template.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use winpool_core::api::{ObjectReference, names};
-use winpool_core::pod as operator;
+use winpool_core::api::names;
 
-use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
-use crate::pod::{Pod, PodSpec};
-use crate::view::{Creation, QUEUE, Request};
+use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own};
+use crate::pod::PodSpec;
+use crate::view::{QUEUE, Workload};
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -19,17 +19,10 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// The annotation of the feature gate `HyperVContainer`, which Kubernetes 1.21 removed.
 pub const ISOLATION_ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
 
-/// A Pod, or an object that creates pods.
+/// A workload, and the JSON that it was read from.
 #[derive(Clone, Debug)]
 pub struct WorkloadManifest<'a> {
-    pub api_version: &'a str,
-    pub kind: &'a str,
-    /// `metadata.namespace`; `default` if the manifest has none.
-    pub namespace: &'a str,
-    pub name: &'a str,
-    /// The path of the pod spec in the object.
-    pub path: Cow<'static, str>,
-    pub pod: PodSpec,
+    pub workload: Workload,
     /// The pod spec as written, for rules that test a field by its path. The API server also refuses `privileged:
     /// false` and `seLinuxOptions: {}`, so these rules distinguish absent fields from empty ones.
     pub raw: &'a Value,
@@ -37,14 +30,16 @@ pub struct WorkloadManifest<'a> {
     pub metadata: &'a Value,
     /// The paths of the parts of an assembled pod spec; `null` for others.
     pub pieces: &'a Value,
-    /// `metadata` of the object.
-    pub own_metadata: &'a Value,
-    /// The `volumeClaimTemplates` of a `StatefulSet`; `null` if there are none.
-    pub claims: &'a Value,
-    /// True if the object has `spec.selector`.
-    pub has_selector: bool,
-    /// The kind and name of the object that controls this one.
-    pub controller: Option<(&'a str, &'a str)>,
+    /// The whole object.
+    pub written: &'a Value,
+}
+
+impl Deref for WorkloadManifest<'_> {
+    type Target = Workload;
+
+    fn deref(&self) -> &Workload {
+        &self.workload
+    }
 }
 
 /// A workload that cannot be read, with the reason.
@@ -89,11 +84,12 @@ impl<'a> WorkloadManifest<'a> {
     /// # Errors
     /// Fails if the API server would refuse the workload because its pod spec is malformed.
     pub fn read_all(object: &'a Value) -> Result<Vec<Self>, Malformed> {
-        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let text = |field: &str| object[field].as_str();
+        let (Some(kind), Some(api_version)) = (text("kind"), text("apiVersion")) else { return Ok(Vec::new()) };
         let mut paths = Vec::new();
         if let Some(pods) = object["spec"][ASSEMBLED].as_array() {
             paths.extend((0..pods.len()).map(|index| format!("spec.{ASSEMBLED}[{index}].spec")));
-        } else if !is_own(group_of(text("apiVersion")), text("kind")) {
+        } else if !is_own(group_of(api_version), kind) {
             find_templates(&object["spec"], "spec", 0, &mut paths);
         }
         let workloads: Vec<Self> =
@@ -103,8 +99,6 @@ impl<'a> WorkloadManifest<'a> {
 
     /// Reads the pod spec at this path of an object with a kind and a version.
     fn at(object: &'a Value, path: Cow<'static, str>, is_known: bool) -> Result<Option<Self>, Malformed> {
-        let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
-        let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
         let Some(raw) = at_path(object, &path) else { return Ok(None) };
         if !raw.is_object() {
             return Err(Malformed(format!("{path} is not an object")));
@@ -119,40 +113,34 @@ impl<'a> WorkloadManifest<'a> {
         let metadata = parent.and_then(|parent| get(parent, &["metadata"])).unwrap_or(&Value::Null);
         let of_job = &object["spec"]["jobTemplate"]["metadata"];
         let queue = [&object["metadata"], of_job, metadata].into_iter().find_map(|own| own["labels"][QUEUE].as_str());
-        let pod = PodSpec { queue: queue.map(str::to_owned), ..pod };
-        let owners = object["metadata"]["ownerReferences"].as_array();
-        let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
-        Ok(Some(Self {
-            api_version,
-            kind,
-            namespace: namespace_of(object),
-            name: text(&["metadata", "name"]).or_else(|| text(&["metadata", "generateName"])).unwrap_or_default(),
+        let (of_object, has_ignored_pods) = (Workload::without_template(object), is_ignored(metadata));
+        let workload = Workload {
+            is_ignored: of_object.is_ignored || has_ignored_pods,
+            has_ignored_pods,
+            os_label: metadata["labels"][names::OS].as_str().map(str::to_owned),
+            pod: PodSpec { queue: queue.map(str::to_owned), ..pod },
             path,
-            pod,
-            raw,
-            metadata,
-            pieces: parent.map_or(&Value::Null, |parent| &parent[PIECES]),
-            own_metadata: &object["metadata"],
-            claims: &object["spec"]["volumeClaimTemplates"],
-            has_selector: get(object, &["spec", "selector"]).is_some(),
-            controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
-        }))
-    }
-
-    /// Returns the request with which the API server gets the pod spec.
-    pub(crate) fn creation(&self) -> Creation<'_> {
-        let exists = self.own_metadata["creationTimestamp"].is_string();
-        let request = match self.kind {
-            "DaemonSet" | "Pod" if exists => Request::Earlier,
-            "DaemonSet" => Request::DaemonSet,
-            _ => Request::Pod,
+            ..of_object
         };
-        let is_ignored = is_ignored(self.metadata) || self.is_daemon_set() && is_ignored(self.own_metadata);
-        Creation { namespace: self.namespace, request, is_ignored }
+        let pieces = parent.map_or(&Value::Null, |parent| &parent[PIECES]);
+        Ok(Some(Self { workload, raw, metadata, pieces, written: object }))
     }
 
-    pub fn object(&self) -> ObjectReference {
-        ObjectReference::namespaced(self.kind, self.namespace, self.name)
+    /// Returns the kind and name of the object that controls this one, as they are written.
+    pub(crate) fn owner(&self) -> Option<(&'a str, &'a str)> {
+        let owners = self.written["metadata"]["ownerReferences"].as_array()?;
+        let controller = owners.iter().find(|owner| owner["controller"] == true)?;
+        Some((controller["kind"].as_str()?, controller["name"].as_str()?))
+    }
+
+    /// Returns the `volumeClaimTemplates` of a `StatefulSet`; `null` if there are none.
+    pub(crate) fn claims(&self) -> &'a Value {
+        &self.written["spec"]["volumeClaimTemplates"]
+    }
+
+    /// True if the object has `spec.selector`.
+    pub(crate) fn has_selector(&self) -> bool {
+        !self.written["spec"]["selector"].is_null()
     }
 
     /// Returns the labels of its pods.
@@ -179,43 +167,9 @@ impl<'a> WorkloadManifest<'a> {
         self.pieces.is_object()
     }
 
-    /// Returns the JSON Pointer of the pod template in the object; empty for a Pod.
-    pub fn template(&self) -> String {
-        template_at(&self.path)
-    }
-
     /// True if it has a whole pod template that can be edited. That of an unknown kind may lack fields of one.
     pub fn is_editable(&self) -> bool {
-        WorkloadKind::of(group_of(self.api_version), self.kind).is_some() && !self.is_assembled()
-    }
-
-    /// True if winpool ignores it, or its pods.
-    pub fn is_ignored(&self) -> bool {
-        is_ignored(self.own_metadata) || is_ignored(self.metadata)
-    }
-
-    /// True if a RuntimeClass in it helps. The DaemonSet controller ignores it, and Argo Workflows has no field for it.
-    pub fn takes_class(&self) -> bool {
-        !self.is_daemon_set() && group_of(self.api_version) != "argoproj.io"
-    }
-
-    /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
-    pub fn is_daemon_set(&self) -> bool {
-        self.kind == "DaemonSet"
-    }
-}
-
-/// A new pod of the workload, without what PodSecurity reads.
-impl From<&WorkloadManifest<'_>> for Pod {
-    fn from(workload: &WorkloadManifest<'_>) -> Self {
-        let operator = operator::Pod {
-            namespace: workload.namespace.to_owned(),
-            name: workload.name.to_owned(),
-            controller: Some((workload.kind.to_owned(), workload.name.to_owned())).filter(|_| workload.kind != "Pod"),
-            is_ignored: is_ignored(workload.metadata),
-            ..operator::Pod::default()
-        };
-        Self { operator, spec: workload.pod.clone(), ..Self::default() }
+        WorkloadKind::of(group_of(&self.api_version), &self.kind).is_some() && !self.is_assembled()
     }
 }
 

@@ -11,7 +11,7 @@ use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check};
 use winpool_analysis::remedy::Rank;
-use winpool_analysis::view::{Known, View, Workload};
+use winpool_analysis::view::{Known, View};
 use winpool_analysis::workload::WorkloadManifest;
 
 const OS: &str = "kubernetes.io/os";
@@ -115,8 +115,8 @@ proptest! {
         let all = check(&WorkloadManifest::read(&object).unwrap().unwrap(), &Facts::of(&view));
         let counts = |finding: &&Finding| !matches!(finding.consequence, Consequence::Note | Consequence::Ignored);
         let found: Vec<&str> = all.iter().filter(counts).map(|finding| &*finding.rule).collect();
-        let workload: Workload = serde_json::from_value(object).unwrap();
-        let told = answer_template(WorkloadKind::own(kind).unwrap(), &workload, &[], &view.cluster(&Images::default()));
+        let kind = WorkloadKind::own(kind).unwrap();
+        let told = answer_template(kind, &crate::workload_of(kind, object), &[], &view.cluster(&Images::default()));
         // No rule is about a Linux pod that no Linux node takes.
         let is_of_linux = told.system == "linux" && !told.nodes.iter().any(|node| node.possible);
         prop_assert!(found.is_empty() == told.remedy.is_none() || found.is_empty() && is_of_linux, "{:?} {:?}", found, told);

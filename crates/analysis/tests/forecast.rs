@@ -10,7 +10,7 @@ use winpool_analysis::explain::node::node_explanation;
 use winpool_analysis::explain::status::{self, ClusterStatus};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
-use winpool_analysis::view::{Known, NODE_SELECTORS, View, Workload};
+use winpool_analysis::view::{Known, NODE_SELECTORS, View};
 use winpool_core::plan::pools::pool::policy_of;
 
 use crate::common::any::{any_node, any_pool_object};
@@ -135,6 +135,7 @@ proptest! {
 fn the_labels_that_a_namespace_selects_tell_nodes_apart() {
     let labelled =
         |team: &str| crate::seen(&node(&format!("{{metadata: {{name: win-{team}, labels: {{team: {team}}}}}}}")));
+    let kind = WorkloadKind::own("Deployment").unwrap();
     let set = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
         "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "a:1"}]}}}});
     let selector = BTreeMap::from([(NODE_SELECTORS[1].to_owned(), "team=b".to_owned())]);
@@ -143,9 +144,7 @@ fn the_labels_that_a_namespace_selects_tell_nodes_apart() {
         view.nodes.add(labelled(team));
     }
     view.pools.add((None, pool_object("{spec: {taintPolicy: TaintOnly}}").into()));
-    view.workloads
-        .of_kind(WorkloadKind::own("Deployment").unwrap())
-        .add(serde_json::from_value::<Workload>(set).unwrap());
+    view.workloads.of_kind(kind).add(crate::workload_of(kind, set));
     let outcome = forecast::forecast_of(view, &Images::default(), now()).unwrap();
     let workloads = &outcome.forecast.workloads;
     assert_eq!(workloads.len(), 1, "{workloads:?}");

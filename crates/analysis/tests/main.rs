@@ -18,8 +18,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use winpool_analysis::explain::forecast::Snapshot;
+use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{Admission, Known, Node, Policies, SeenNode, Workloads};
+use winpool_analysis::view::{Admission, Known, Node, Policies, SeenNode, Workload, Workloads};
 use winpool_core::api::WindowsPool;
 use winpool_core::pod::Class;
 
@@ -45,6 +46,12 @@ fn snapshot<'n>(
 /// What pods find with these nodes and classes, if no registry was asked.
 fn cluster(nodes: &[Node], classes: &BTreeMap<String, Class>) -> Cluster {
     Cluster { nodes: nodes.to_vec(), classes: classes.clone(), ..Cluster::default() }
+}
+
+/// The workload of this kind in the object, which may leave out what it is.
+fn workload_of(kind: &'static WorkloadKind, mut object: Value) -> Workload {
+    (object["apiVersion"], object["kind"]) = (kind.api_version().into(), kind.name.into());
+    Workload::read_all(kind, &object).unwrap().remove(0)
 }
 
 /// The node of this JSON.

@@ -10,7 +10,7 @@ use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::pod::Pod;
 use winpool_analysis::remedy::Remedy;
 use winpool_analysis::verdict::Cluster;
-use winpool_analysis::view::{self, Workload};
+use winpool_analysis::view;
 use winpool_core::pod::Class;
 
 use crate::cluster;
@@ -236,15 +236,16 @@ fn a_pod_with_scheduling_gates_waits_for_them() {
 fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
     let (machines, classes) = open_cluster();
     let of = |labels: &str, spec: &str, nodes: &[&str]| {
-        let workload: Workload =
+        let object =
             yaml(&format!("{{metadata: {{name: web}}, spec: {{template: {{metadata: {labels}, spec: {spec}}}}}}}"));
+        let kind = WorkloadKind::own("Deployment").unwrap();
         let pod = |node: &&str| {
             yaml::<Pod>(&format!(
                 "{{metadata: {{name: web-1}}, spec: {{nodeName: {node}}}, status: {{phase: Running}}}}"
             ))
         };
         let pods: Vec<Pod> = nodes.iter().map(pod).collect();
-        answer_template(WorkloadKind::own("Deployment").unwrap(), &workload, &pods, &cluster(&machines, &classes))
+        answer_template(kind, &crate::workload_of(kind, object), &pods, &cluster(&machines, &classes))
     };
     let silent = "{containers: [{name: c, image: i}]}";
     for (nodes, system) in [
@@ -477,13 +478,16 @@ fn errors_in_the_status_are_explained_once() {
 fn a_daemon_set_that_prepares_new_nodes_is_not_told_to_wait_for_itself() {
     let remedy = |kind: &str, key: &str| {
         let taint = format!("spec: {{taints: [{{key: {key}, value: 'true', effect: NoSchedule}}]}}");
-        let workload = yaml(
+        let object = yaml(
             "{metadata: {name: agent}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, \
               image: 'agent:ltsc2022'}]}}}}",
         );
         let machines = [machine("win-1", "10.0.20348", &taint)];
         let kind = WorkloadKind::with_template(kind).unwrap();
-        answer_template(kind, &workload, &[], &cluster(&machines, &BTreeMap::new())).remedy.unwrap().text
+        answer_template(kind, &crate::workload_of(kind, object), &[], &cluster(&machines, &BTreeMap::new()))
+            .remedy
+            .unwrap()
+            .text
     };
     let key = "node.cloudprovider.kubernetes.io/uninitialized";
     insta::assert_snapshot!(remedy("DaemonSet", key), @r#"if this DaemonSet is what removes the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule: add the toleration {key: node.cloudprovider.kubernetes.io/uninitialized, operator: Equal, value: "true", effect: NoSchedule} in its template. Otherwise wait until win-1 has lost the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"#);

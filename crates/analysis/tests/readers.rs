@@ -16,7 +16,7 @@ use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check, check_tolerations};
 use winpool_analysis::placement::selects;
 use winpool_analysis::pod::{ClassExt, Pod, PodSpec, Target};
-use winpool_analysis::view::{Known, Node, View, Workload};
+use winpool_analysis::view::{Known, Node, View};
 use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::api::WindowsPool;
 use winpool_core::pod::{Class, System};
@@ -138,7 +138,8 @@ fn is_counted(kind: &'static WorkloadKind, spec: &Value, class: &Arc<RuntimeClas
     let node = node(&json!({"metadata": {"labels": labels}}).to_string());
     let mut cluster = snapshot([pool], [("win", node)]);
     cluster.classes.push(Arc::clone(class));
-    cluster.workloads.of_kind(kind).add(read::<Workload>(objects(&intolerant(spec))[1].clone()));
+    let object = objects(&intolerant(spec))[1].clone();
+    cluster.workloads.of_kind(kind).add(crate::workload_of(kind, object));
     let pool = &forecast(cluster).unwrap().forecast.summary.pools[0];
     !pool.without_pods.is_empty() || !pool.helped.is_empty()
 }
@@ -154,6 +155,21 @@ fn machine() -> Node {
     }))
 }
 
+#[test]
+fn only_the_template_says_that_winpool_ignores_new_pods() {
+    let (ignored, none) = (json!({"winpool.dev/ignore": "true"}), json!({}));
+    for kind in ["Deployment", "DaemonSet"].map(|kind| WorkloadKind::own(kind).unwrap()) {
+        for (own, of_pods, are_new_ignored) in [(&none, &ignored, true), (&ignored, &none, false)] {
+            let template = json!({"metadata": {"annotations": of_pods}, "spec": {"containers": []}});
+            let object = json!({"metadata": {"name": "web", "annotations": own}, "spec": {"template": template}});
+            let workload = crate::workload_of(kind, object);
+            assert_eq!(workload.new_pod().is_ignored, are_new_ignored, "{workload:?}");
+            // Policies read the DaemonSet itself.
+            assert_eq!(workload.creation().is_ignored, are_new_ignored || kind.is_daemon_set(), "{workload:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
@@ -166,8 +182,6 @@ proptest! {
         prop_assert_eq!(&pod, &read::<PodSpec>(stored), "as the API server stores it");
         let [as_pod, deployment, cron_job] = objects(&spec);
         prop_assert_eq!(&pod, &read::<Pod>(as_pod.clone()).spec);
-        prop_assert_eq!(&pod, &read::<Workload>(deployment.clone()).template);
-        prop_assert_eq!(&pod, &read::<Workload>(cron_job.clone()).template);
         for object in [&as_pod, &deployment, &cron_job] {
             prop_assert_eq!(&pod, &WorkloadManifest::read(object).unwrap().unwrap().pod);
         }

@@ -111,7 +111,7 @@ fn is_refused(spec: &PodSpec) -> bool {
 }
 
 fn template(spec: &PodSpec) -> Workload {
-    Workload { name: "agent".to_owned(), template: spec.clone(), ..Workload::default() }
+    Workload { name: "agent".to_owned(), pod: spec.clone(), ..Workload::default() }
 }
 
 /// True if it lands, and starts on every node where it may land, as far as that is known.

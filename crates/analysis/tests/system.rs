@@ -8,7 +8,7 @@ use winpool_analysis::finding::Finding;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check};
 use winpool_analysis::remedy::Rank;
-use winpool_analysis::view::{Known, Node, SeenNode, View, Workload};
+use winpool_analysis::view::{Known, Node, SeenNode, View};
 use winpool_analysis::workload::WorkloadManifest;
 
 use crate::cluster;
@@ -51,8 +51,8 @@ fn object(spec: &Value) -> Value {
 }
 
 fn why(spec: &Value) -> PodExplanation {
-    let workload: Workload = serde_json::from_value(object(spec)).unwrap();
-    answer_template(WorkloadKind::own("Deployment").unwrap(), &workload, &[], &cluster(&hosts(), &BTreeMap::new()))
+    let kind = WorkloadKind::own("Deployment").unwrap();
+    answer_template(kind, &crate::workload_of(kind, object(spec)), &[], &cluster(&hosts(), &BTreeMap::new()))
 }
 
 fn found(spec: &Value) -> Vec<Finding> {

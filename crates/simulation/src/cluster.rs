@@ -167,10 +167,14 @@ impl Cluster {
         self.classes.values().cloned().collect()
     }
 
-    /// Shows the cluster and the present moment to the operator.
-    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
+    /// Lets the operator look at the pods. It looks again at all of them if something has changed.
+    pub fn look(&mut self) {
         let changed = std::mem::take(&mut self.has_news).then(|| self.windows_nodes());
         self.pods.look(changed, self.now.instant);
+    }
+
+    /// Shows the cluster and the present moment to the operator.
+    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         let (classes, Operator { memory, windows, .. }) = (self.all_classes(), &mut self.operator);
         let mut cluster = CachedCluster {
             pools: &self.pools,
@@ -301,6 +305,7 @@ impl Cluster {
         const ROUNDS: usize = 20_000;
         let mut last_write = self.now.instant;
         for _ in 0..ROUNDS {
+            self.look();
             let (mut wrote, mut dues) = (false, Vec::new());
             for pool in self.pools.iter().map(|pool| pool.name_any()).collect::<Vec<_>>() {
                 let step = self.next(&pool);

@@ -196,7 +196,7 @@ pub fn blockers(
     if let Some(added) = facts.added_for(&pods, retired) {
         let (field, value) = match &pod.queue {
             Some(queue) if pods.added.selector.is_none() => (QUEUE, queue.as_str()),
-            _ => ("metadata.namespace", workload.namespace),
+            _ => ("metadata.namespace", workload.namespace()),
         };
         pins.push(Pin::new(By::Admission, field.to_owned(), value, Remedy::advice(added)));
     }

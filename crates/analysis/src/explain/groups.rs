@@ -78,7 +78,7 @@ impl Groups {
         let Some(key) = by.label() else { return groups };
         let value = |metadata: &Value| get(metadata, &["labels", key]).and_then(Value::as_str).map(str::to_owned);
         view.written.each(|_, workload| {
-            let own = value(workload.own_metadata).or_else(|| value(workload.metadata));
+            let own = value(&workload.written["metadata"]).or_else(|| value(workload.metadata));
             groups.own.extend(own.map(|own| (workload.object(), own)));
         });
         for (_, service) in view.services.known().into_iter().flatten() {

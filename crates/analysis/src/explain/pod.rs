@@ -39,11 +39,10 @@ pub fn answer_template(
     pods: &[Pod],
     cluster: &Cluster,
 ) -> PodExplanation {
-    let pod = workload.pod_of(kind);
-    let object = ObjectReference::namespaced(kind.name, or_default(&workload.namespace), &workload.name);
+    let pod = workload.pod();
     let explained = explanation(&pod, pods, PlacedBy::of(Some(kind)), cluster);
     let recreate = || recreate(pods, cluster);
-    PodExplanation { object, remedy: explained.remedy.or_else(recreate), ..explained }
+    PodExplanation { object: workload.object(), remedy: explained.remedy.or_else(recreate), ..explained }
 }
 
 /// Returns what to do with pods that wait, because they keep what their RuntimeClass had when they were created.

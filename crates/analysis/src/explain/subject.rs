@@ -12,7 +12,7 @@ use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, PodSpec};
 use crate::verdict::{Cluster, History, PlacedBy, Subject};
 use crate::view::assume::Assumed;
-use crate::view::{Known, Started, Workload, Workloads};
+use crate::view::{Known, Started, Workloads};
 use crate::workload::DEFAULT_NAMESPACE;
 
 /// A workload.
@@ -67,7 +67,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster) -> Vec<
         pods.entry(pod.workload()).or_default().push(pod);
     }
     let workloads: Vec<_> = snapshot.workloads.known().into_iter().flatten().collect();
-    let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(kind, workload)).collect();
+    let listed: BTreeSet<String> = workloads.iter().map(|(_, workload)| workload.object().to_string()).collect();
     let mut with_children: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for (child, own) in &pods {
         for name in [Some(child.as_str()), started.controller(child)].into_iter().flatten() {
@@ -90,24 +90,23 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster) -> Vec<
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
     let on_windows = started.on_windows();
     let new = workloads.iter().enumerate().filter_map(|(index, (kind, workload))| {
-        let has_run_there = on_windows.get(&name_of(kind, workload)) == Some(&true);
+        let has_run_there = on_windows.get(&workload.object().to_string()) == Some(&true);
         Some((index, (new_pod(kind, workload)?, has_run_there)))
     });
     let (places, new): (Vec<usize>, Vec<_>) = new.unzip();
     let added: BTreeMap<usize, Vec<Taint>> = places.into_iter().zip(cluster.added_tolerations(new)).collect();
     let mut found = Vec::new();
     for (index, (kind, workload)) in workloads.into_iter().enumerate() {
-        let name = name_of(kind, workload);
+        let name = workload.object().to_string();
         let is_left_over = workload.controller.is_some() && (is_owned(&name) || workload.replicas == 0);
         if workload.is_over || is_left_over {
             continue;
         }
         let own = with_children.get(&*name).map_or(&[][..], Vec::as_slice);
-        let mut template = workload.pod_of(kind);
+        let mut template = workload.pod();
         template.spec.tolerations.extend(added.get(&index).into_iter().flatten().map(toleration));
-        let object = reference(kind.name, &workload.namespace, &workload.name);
-        let (controller, path) = (workload.controller.clone(), workload.path.clone());
-        let of_object = subject(object, Some(kind), template, own, started.builds(&name));
+        let (controller, path) = (workload.controller.clone(), workload.own_path().map(str::to_owned));
+        let of_object = subject(workload.object(), Some(kind), template, own, started.builds(&name));
         found.push(WorkloadSubject { path, controller, ..of_object });
     }
     for (name, own) in &pods {
@@ -149,10 +148,6 @@ fn template_of(pod: &Pod, classes: &BTreeMap<String, Class>) -> Pod {
     }
     let operator = operator::Pod { namespace: pod.namespace.clone(), ..operator::Pod::default() };
     Pod { operator, spec, os_label: pod.os_label.clone(), ..Pod::default() }
-}
-
-fn name_of(kind: &'static WorkloadKind, workload: &Workload) -> String {
-    format!("{} {}/{}", kind.name, workload.namespace, workload.name)
 }
 
 pub fn reference(kind: &str, namespace: &str, name: &str) -> ObjectReference {

@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = rules!([
 ]);
 
 fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let namespace = subject.workload.namespace;
+    let namespace = subject.workload.namespace();
     if let Some((key, value)) = subject.pods.added.conflict {
         let own = subject.pod.selected(key).unwrap_or_default();
         let message = format!("nodeSelector wants {key}={own} and the namespace {namespace} wants {key}={value}");
@@ -78,8 +78,8 @@ fn node_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn pod_security(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let workload = subject.workload;
-    let Some(level) = subject.facts.cluster.admission.level_of(workload.namespace) else { return };
-    let forbidden = level.refuses(workload.namespace, &Violations::of(workload.raw, workload.metadata));
+    let Some(level) = subject.facts.cluster.admission.level_of(workload.namespace()) else { return };
+    let forbidden = level.refuses(workload.namespace(), &Violations::of(workload.raw, workload.metadata));
     let hit =
         |forbidden: Forbidden| Hit::at("securityContext").saying(forbidden.to_string()).remedied_by(forbidden.remedy());
     hits.extend(forbidden.map(hit));

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::api::{Mode, Taint, names};
@@ -33,10 +32,11 @@ use crate::image::{Host, Images};
 use crate::kubernetes::KubernetesVersion;
 use crate::placement::{Obstacle, label_obstacles};
 use crate::pod::{ClassExt, Guess, Pod, PodSpec, Target, similar_class};
+use crate::pod_security::Violations;
 use crate::remedy::Remedy;
 use crate::system;
 use crate::verdict::{self, AdmittedPod, Asked, Cluster, Group, History, OnNode, PlacedBy, one_of_each, settled};
-use crate::view::{Known, Node, Related, Request, SeenNode, View};
+use crate::view::{Known, Node, Related, SeenNode, View};
 use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
@@ -186,8 +186,6 @@ impl Facts {
         nodes.extend(others.into_iter().map(|seen| settled(&seen.host())));
         let classes = || view.classes.known().into_iter().flatten();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
-        // What was written has its own record, because the pods may not be kept beside it.
-        let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
         Self {
             kubernetes: view.kubernetes,
             cluster: Cluster { nodes, ..view.cluster(&Images::default()) },
@@ -195,7 +193,7 @@ impl Facts {
             owners: classes().map(|class| (class.name_any(), owner(class).map(str::to_owned))).collect(),
             existing,
             supposed: pools.iter().map(Standing::supposed).collect(),
-            on_windows: Arc::new(started.on_windows()),
+            on_windows: Arc::new(view.started().on_windows()),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
             pools,
@@ -263,11 +261,10 @@ impl Facts {
 
     /// Returns a new pod of the workload with the class that it means.
     pub(crate) fn pod_of(&self, workload: &WorkloadManifest<'_>) -> Pod {
-        let mut pod = Pod::from(workload);
-        let creation = workload.creation();
-        pod.is_ignored = creation.is_ignored;
-        // Policies have seen what exists, whenever it was created.
-        pod.created = Some(Timestamp::UNIX_EPOCH).filter(|_| creation.request == Request::Earlier);
+        // Rules of their own read the label and try PodSecurity.
+        let mut pod = Pod { os_label: None, violations: Violations::default(), ..workload.pod() };
+        // The remedies of findings name the DaemonSet.
+        pod.controller = workload.is_daemon_set().then(|| (workload.kind.clone(), workload.name.clone()));
         if let Some(meant) = self.meant(&pod.spec) {
             pod.spec.runtime_class = Some(meant.to_owned());
         }
@@ -300,7 +297,7 @@ impl Facts {
         let (mut keys, mut new) = (Vec::new(), Vec::new());
         view.written.each(|_, workload| {
             keys.push(key_of(workload));
-            new.push((Pod::from(workload), self.started_on_windows(workload) == Some(true)));
+            new.push((workload.new_pod(), self.started_on_windows(workload) == Some(true)));
         });
         self.group(&Asked::by(new.iter().map(|(pod, _)| &pod.spec)).with_admission(&self.cluster.admission));
         if !self.pools.is_empty() {
@@ -623,7 +620,7 @@ impl Facts {
             return added.get(&key_of(workload)).into_iter().flatten().cloned().collect();
         }
         let has_class = workload.pod.runtime_class.is_none() || known_class.is_some();
-        if !has_class || Pod::from(workload).is_ignored || workload.pod.target(known_class) != Target::Windows {
+        if !has_class || workload.has_ignored_pods || workload.pod.target(known_class) != Target::Windows {
             return BTreeSet::new();
         }
         let wanted = |pool: &Arc<Pool>| -> BTreeSet<Taint> {

@@ -139,7 +139,7 @@ fn invalid_name(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_allowed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let namespace = subject.workload.namespace;
+    let namespace = subject.workload.namespace();
     let account = get(subject.workload.raw, &["serviceAccountName"]).and_then(Value::as_str).unwrap_or("default");
     for (field, name) in options(subject, NAME).filter(|(_, name)| is_dns_subdomain(name)) {
         if subject.facts.gmsa.may_use(namespace, account, name) == Some(false) {

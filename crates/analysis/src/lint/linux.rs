@@ -75,7 +75,7 @@ fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let namespace = subject
         .facts
         .namespaces
-        .get_key_value(subject.workload.namespace)
+        .get_key_value(subject.workload.namespace())
         .filter(|_| subject.workload.raw["hostNetwork"] != true);
     for injector in &INJECTORS {
         let Some((asked_in, asks)) = injector.asked(subject.workload.metadata, namespace) else { continue };

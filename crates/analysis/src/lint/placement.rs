@@ -433,7 +433,7 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let hit = Hit::at("nodeSelector").remedied_by(vec![Edit::select(names::OS, "linux")]);
         let has_disk = |volume: &Value| !volume["persistentVolumeClaim"].is_null();
         let is_stateful =
-            subject.workload.claims.is_array() || volumes(subject.workload.raw).any(|(_, volume)| has_disk(volume));
+            subject.workload.claims().is_array() || volumes(subject.workload.raw).any(|(_, volume)| has_disk(volume));
         hits.push(if subject.target == Target::Linux {
             hit.saying(
                 "os.name says Linux, which the scheduler does not read, and no taint keeps the pod off the Windows nodes, whose \
@@ -544,7 +544,7 @@ fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
     let pools = facts.pools_of(subject.pods);
     if pools.is_empty() || taints.iter().any(|taint| facts.is_on_a_node(taint)) {
         ""
-    } else if workload.is_ignored() || pools.iter().any(|pool| pool.taint_policy == TaintPolicy::TaintOnly) {
+    } else if workload.is_ignored || pools.iter().any(|pool| pool.taint_policy == TaintPolicy::TaintOnly) {
         "; winpool does not wait for this DaemonSet before it adds the taint"
     } else if is_enforced(subject) {
         "; winpool holds the taint if the DaemonSet is older than the taint"

@@ -53,13 +53,13 @@ fn claims<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (String, &'a Value)
     let related = &subject.facts.related;
     let named = move |volume: &'a Value| {
         let name = get(volume, &["persistentVolumeClaim", "claimName"])?.as_str()?;
-        related.get("PersistentVolumeClaim", workload.namespace, name)
+        related.get("PersistentVolumeClaim", workload.namespace(), name)
     };
     let of_volumes = volumes(workload.raw).filter_map(move |(path, volume)| {
         let own = get(volume, &["ephemeral", "volumeClaimTemplate"]);
         Some((path, own.or_else(|| named(volume))?))
     });
-    let templates = workload.claims.as_array().into_iter().flatten().map(|claim| ("volumes".to_owned(), claim));
+    let templates = workload.claims().as_array().into_iter().flatten().map(|claim| ("volumes".to_owned(), claim));
     of_volumes.chain(templates).map(|(path, claim)| (path, &claim["spec"]))
 }
 

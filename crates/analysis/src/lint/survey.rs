@@ -40,7 +40,7 @@ pub fn survey(
         }
         add(source, found);
         if matches!(target, Target::Windows | Target::WindowsImage) {
-            for_windows.insert((workload.namespace.to_owned(), workload.labels()));
+            for_windows.insert((workload.namespace().to_owned(), workload.labels()));
         }
     });
     for (source, while_held, elsewhere) in landing {

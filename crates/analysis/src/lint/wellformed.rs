@@ -131,13 +131,13 @@ fn path_of(object: &Value) -> &'static str {
 }
 
 fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (kind, own) = (subject.workload.kind, subject.workload.api_version);
+    let (kind, own) = (&*subject.workload.kind, &*subject.workload.api_version);
     // Others have kinds of these names in groups of their own, such as the DaemonSet of OpenKruise.
     let served = WorkloadKind::own(kind).map(WorkloadKind::api_version);
     let Some(served) = served.filter(|served| *served != own && is_own(group_of(own), kind)) else { return };
     let message = format!("no supported version of Kubernetes serves {kind} in {own}");
     let hit = Hit::at("apiVersion").saying(message);
-    let is_only_name = served != "apps/v1" || subject.workload.has_selector;
+    let is_only_name = served != "apps/v1" || subject.workload.has_selector();
     hits.push(if is_only_name {
         hit.remedied_by(write(served))
     } else {
@@ -146,7 +146,7 @@ fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    if is_own(group_of(subject.workload.api_version), subject.workload.kind) {
+    if is_own(group_of(&subject.workload.api_version), &subject.workload.kind) {
         let mut wrong = Vec::new();
         find_wrong(&FieldPlace::default(), subject.workload.raw, &|value| value, &mut wrong);
         hits.extend(wrong.into_iter().map(|(place, message)| hit(place.path, message)));

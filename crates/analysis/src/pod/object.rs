@@ -14,7 +14,7 @@ use winpool_core::plan::pods::PodTable;
 use winpool_core::pod::{self as operator, PodStatus, WireMetadata, controlled_by, has_run};
 
 use crate::pod_security::Violations;
-use crate::view::{Creation, Request, queue_of};
+use crate::view::{Creation, QUEUE, Request};
 use crate::workload::or_default;
 
 use super::PodSpec;
@@ -81,8 +81,9 @@ impl DerefMut for Pod {
 
 impl From<WirePod> for Pod {
     fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
-        let mut spec = PodSpec { queue: queue_of(&metadata), ..spec };
-        let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
+        let mut label = |key: &str| metadata.labels.as_mut()?.remove(key);
+        let (queue, os_label) = (label(QUEUE), label(names::OS));
+        let mut spec = PodSpec { queue, ..spec };
         let ran_on = spec.node.clone().filter(|_| has_run(&status));
         let has_phase = status.phase.is_some();
         let (errors, unschedulable) = (errors_of(&status), unschedulable(&status));

@@ -174,6 +174,8 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
     }
     let pools: Vec<_> = view.guarded().into_iter().flatten().cloned().collect();
     let policy = policy_of(&pools);
+    // No container has started on what is assumed.
+    view.written.started = view.started();
     for node in view.nodes.known_mut().into_iter().flatten() {
         if let Some(build) = assumed.nodes.get(&*node.object.name) {
             upgrade(node, *build, &policy);

@@ -41,7 +41,6 @@ pub use related::{RELATED, Related, RelatedKind};
 pub use source::{Placed, Position};
 pub use started::Started;
 pub use workload::Workload;
-pub(crate) use workload::queue_of;
 pub use written::Written;
 
 /// The API group of `GMSACredentialSpec`.
@@ -136,7 +135,7 @@ impl View {
     /// True if a workload may refer to an object of this kind, or depend on it. winpool's policies are there with a pool.
     pub fn mentions(&self, related: &RelatedKind) -> bool {
         let is_queued =
-            || self.workloads.known().into_iter().flatten().any(|(_, workload)| workload.template.queue.is_some());
+            || self.workloads.known().into_iter().flatten().any(|(_, workload)| workload.pod.queue.is_some());
         if related.mention.is_empty() {
             return self.guarded().is_some_and(|mut pools| pools.next().is_some());
         }

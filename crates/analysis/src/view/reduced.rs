@@ -29,7 +29,7 @@ pub struct Reduced {
 }
 
 pub(super) fn identity(kind: &str, workload: &WorkloadManifest<'_>, name: &str) -> ObjectKey {
-    (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
+    (kind.to_owned(), workload.namespace().to_owned(), name.to_owned())
 }
 
 /// Returns the Pod, if it is one with a container that has started.
@@ -71,12 +71,12 @@ impl From<Value> for Reduced {
         let workload = WorkloadManifest::read_all(&object).into_iter().flatten().next();
         let workload = workload.filter(|workload| workload.kind != "Pod");
         let controller = workload.as_ref().and_then(|workload| {
-            let (kind, name) = workload.controller?;
-            Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace)))
+            let (kind, name) = workload.owner()?;
+            Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace())))
         });
         // A run that refers to its task has no containers: its pods show them.
         let owner = workload.filter(|workload| !workload.is_assembled() || !workload.pod.containers.is_empty());
-        let owner = owner.map(|workload| identity(workload.kind, &workload, workload.name));
+        let owner = owner.map(|workload| identity(&workload.kind, &workload, &workload.name));
         Self { text: object.to_string().into(), owner, is_finished, started, controller }
     }
 }

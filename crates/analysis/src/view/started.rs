@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use winpool_core::pod::PodProgress;
 use winpool_core::windows::Build;
 
 use crate::pod::Pod;
@@ -10,7 +11,7 @@ use super::View;
 use super::node::SeenNode;
 
 /// The builds of nodes, and the nodes on which containers of each workload have started.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Started {
     /// The known nodes; `None` for one without a Windows build.
     builds: BTreeMap<String, Option<Build>>,
@@ -23,26 +24,23 @@ pub struct Started {
 }
 
 impl Started {
-    /// Reads it from the nodes, pods and workloads that are known.
+    /// Adds the nodes, pods and workloads that are known to what was written.
     pub(super) fn of(view: &View) -> Self {
-        let mut started = Self::default();
+        let mut started = view.written.started.clone();
         for SeenNode { object, .. } in view.nodes.known().into_iter().flatten() {
-            started.add_node(&object.name, object.node.windows_build());
+            started.builds.entry(object.name.to_string()).or_insert_with(|| object.node.windows_build());
         }
-        for StartedPod { workload, node, .. } in view.pods.known().into_iter().flatten().filter_map(StartedPod::of) {
+        let pods = view.pods.known().into_iter().flatten().filter(|pod| pod.progress != PodProgress::Finished);
+        for StartedPod { workload, node, .. } in pods.filter_map(StartedPod::of) {
             started.nodes.entry(workload).or_default().insert(node);
         }
-        for (kind, workload) in view.workloads.known().into_iter().flatten() {
+        for (_, workload) in view.workloads.known().into_iter().flatten() {
             if let Some((controller, name)) = &workload.controller {
-                let owned = format!("{} {}/{}", kind.name, workload.namespace, workload.name);
-                started.add_controller(&owned, &format!("{controller} {}/{name}", workload.namespace));
+                let controller = format!("{controller} {}/{name}", workload.namespace());
+                started.add_controller(&workload.object().to_string(), &controller);
             }
         }
         started
-    }
-
-    pub fn add_node(&mut self, name: &str, build: Option<Build>) {
-        self.builds.insert(name.to_owned(), build);
     }
 
     pub(super) fn add(&mut self, StartedPod { pod, workload, node }: StartedPod) {

@@ -1,22 +1,27 @@
-//! Workloads: objects that create pods from a template.
+//! Workloads: Pods, and objects that create pods from a template.
+
+use std::borrow::Cow;
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::Error;
 use serde_json::Value;
-use winpool_core::api::names;
+use winpool_core::api::ObjectReference;
 use winpool_core::pod::{self as operator, DaemonSet, WireMetadata};
 
-use crate::kinds::{TEMPLATE, WorkloadKind};
+use crate::kinds::{TEMPLATE, WorkloadKind, group_of, is_own, template_at};
 use crate::pod::{Pod, PodSpec};
 use crate::pod_security::Violations;
-use crate::workload::{WorkloadManifest, is_ignored, or_default};
+use crate::workload::{WorkloadManifest, get, is_ignored, or_default};
 
-use super::{Creation, QUEUE, Request};
+use super::{Creation, Request};
 
-/// The fields of a workload that winpool reads.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "WireWorkload")]
+/// A Pod, or an object that creates pods, with one of its pod templates.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
+    pub api_version: String,
+    pub kind: String,
+    /// `metadata.namespace`; empty if the manifest has none.
     pub namespace: String,
     pub name: String,
     /// `metadata.uid`.
@@ -26,197 +31,135 @@ pub struct Workload {
     pub controller: Option<(String, String)>,
     /// True if it creates no more pods: it is being deleted, or has finished.
     pub is_over: bool,
-    /// True if the workload or its template has the annotation `winpool.dev/ignore`.
+    /// True if it or its template has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
+    /// True if its pods have this annotation.
+    pub has_ignored_pods: bool,
     pub replicas: i64,
     /// The label `kubernetes.io/os` of its pods, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
-    /// The checks of PodSecurity that its pods do not pass.
+    /// The checks of PodSecurity that its pods do not pass, for decisions: a rule tries them on what was written.
     pub violations: Violations,
-    /// The pod spec of the template.
-    pub template: PodSpec,
-    /// The path of the pod spec in the object, if it may have several templates.
-    pub path: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WireWorkload {
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: WireWorkloadSpec,
-    #[serde(default)]
-    status: WireWorkloadStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireWorkloadSpec {
-    replicas: Option<i64>,
-    template: Option<WireTemplate>,
-    job_template: Option<Box<WireJobTemplate>>,
-}
-
-/// A pod template. PodSecurity reads it as it was written.
-#[derive(Default, Deserialize)]
-#[serde(try_from = "Value")]
-struct WireTemplate {
-    metadata: WireMetadata,
-    spec: PodSpec,
-    violations: Violations,
-}
-
-impl TryFrom<Value> for WireTemplate {
-    type Error = serde_json::Error;
-
-    fn try_from(template: Value) -> Result<Self, Self::Error> {
-        let (metadata, spec) = (&template["metadata"], &template["spec"]);
-        Ok(Self {
-            // Helm charts write `metadata:` with nothing in it.
-            metadata: Option::deserialize(metadata)?.unwrap_or_default(),
-            spec: Option::deserialize(spec)?.unwrap_or_default(),
-            violations: Violations::of(spec, metadata),
-        })
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireJobTemplate {
-    metadata: Option<WireMetadata>,
-    spec: WireWorkloadSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireWorkloadStatus {
-    conditions: Option<Vec<WireCondition>>,
-}
-
-#[derive(Deserialize)]
-struct WireCondition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-}
-
-impl From<WireWorkload> for Workload {
-    fn from(WireWorkload { mut metadata, spec, status }: WireWorkload) -> Self {
-        let name = metadata.take_name();
-        let mut of_job = None;
-        let template = spec.template.or_else(|| {
-            let job = spec.job_template?;
-            of_job = job.metadata;
-            job.spec.template
-        });
-        let WireTemplate { metadata: of_pods, spec: template, violations } = template.unwrap_or_default();
-        let queue = [Some(&metadata), of_job.as_ref(), Some(&of_pods)].into_iter().flatten().find_map(queue_of);
-        let ended = |condition: &WireCondition| {
-            matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
-        };
-        Self {
-            is_over: metadata.deletion_timestamp.is_some() || status.conditions.iter().flatten().any(ended),
-            is_ignored: metadata.is_ignored() || of_pods.is_ignored(),
-            created: metadata.created(),
-            controller: metadata.controller(),
-            namespace: metadata.namespace.unwrap_or_default(),
-            name,
-            uid: metadata.uid.unwrap_or_default(),
-            replicas: spec.replicas.unwrap_or(1),
-            os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
-            template: PodSpec { queue, ..template },
-            violations,
-            path: None,
-        }
-    }
-}
-
-/// Returns the `LocalQueue` of Kueue in the labels.
-pub(crate) fn queue_of(metadata: &WireMetadata) -> Option<String> {
-    metadata.labels.as_ref()?.get(QUEUE).cloned()
+    /// The pod spec.
+    pub pod: PodSpec,
+    /// The path of the pod spec in the object.
+    pub path: Cow<'static, str>,
 }
 
 impl Workload {
-    /// Returns a workload for each pod template of an object of this kind.
+    /// Returns a workload for each pod template of an object of this kind. One of Kubernetes itself that has no template has an empty
+    /// one.
     ///
     /// # Errors
-    /// Fails if the metadata, or the template of a kind of Kubernetes itself, cannot be read.
+    /// Fails if the metadata or a template cannot be read.
     pub fn read_all(kind: &'static WorkloadKind, object: &Value) -> Result<Vec<Self>, serde_json::Error> {
-        if kind.is_own() {
-            return Ok(vec![Self::deserialize(object)?]);
+        WireMetadata::deserialize(&object["metadata"])?;
+        let found = WorkloadManifest::read_all(object).map_err(serde_json::Error::custom)?;
+        if found.is_empty() && kind.is_own() {
+            return Ok(vec![Self::without_template(object)]);
         }
-        let mut metadata = WireMetadata::deserialize(&object["metadata"])?;
-        let of_object = Self {
-            is_over: metadata.deletion_timestamp.is_some() || kind.has_ended(object),
-            is_ignored: metadata.is_ignored(),
+        let judged = |WorkloadManifest { workload, raw, metadata, .. }: WorkloadManifest<'_>| {
+            Option::<WireMetadata>::deserialize(metadata)?;
+            Ok(Self { violations: Violations::of(raw, metadata), ..workload })
+        };
+        found.into_iter().map(judged).collect()
+    }
+
+    /// Reads an object with a kind and a version, but not its pod template.
+    pub(crate) fn without_template(object: &Value) -> Self {
+        let text = |path: &[&str]| get(object, path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind) = (text(&["apiVersion"]), text(&["kind"]));
+        let known = WorkloadKind::of(group_of(&api_version), &kind);
+        // Rules read names of objects that the API server refuses.
+        let metadata = WireMetadata::deserialize(&object["metadata"]).unwrap_or_default();
+        let name = Some(text(&["metadata", "name"])).filter(|name| !name.is_empty());
+        Self {
+            namespace: text(&["metadata", "namespace"]),
+            name: name.unwrap_or_else(|| text(&["metadata", "generateName"])),
             created: metadata.created(),
             controller: metadata.controller(),
-            name: metadata.take_name(),
-            namespace: metadata.namespace.unwrap_or_default(),
+            is_over: metadata.deletion_timestamp.is_some() || known.is_some_and(|kind| kind.has_ended(object)),
+            is_ignored: is_ignored(&object["metadata"]),
             uid: metadata.uid.unwrap_or_default(),
-            replicas: 1,
+            replicas: object["spec"]["replicas"].as_i64().unwrap_or(1),
+            path: known.and_then(|kind| kind.path).unwrap_or(TEMPLATE).into(),
+            api_version,
+            kind,
             ..Self::default()
-        };
-        let of_template = |manifest: WorkloadManifest<'_>| Self {
-            is_ignored: of_object.is_ignored || is_ignored(manifest.metadata),
-            os_label: manifest.labels().remove(names::OS),
-            path: Some(manifest.path.into_owned()),
-            violations: Violations::of(manifest.raw, manifest.metadata),
-            template: manifest.pod,
-            ..of_object.clone()
-        };
-        Ok(WorkloadManifest::read_all(object).into_iter().flatten().map(of_template).collect())
+        }
+    }
+
+    /// Returns its namespace, or that of objects that name none.
+    pub fn namespace(&self) -> &str {
+        or_default(&self.namespace)
+    }
+
+    pub fn object(&self) -> ObjectReference {
+        ObjectReference::namespaced(&self.kind, self.namespace(), &self.name)
+    }
+
+    /// Returns the path of the pod spec if the object may have several.
+    pub fn own_path(&self) -> Option<&str> {
+        (!is_own(group_of(&self.api_version), &self.kind)).then_some(&*self.path)
+    }
+
+    /// Returns the JSON Pointer of the pod template in the object; empty for a Pod.
+    pub fn template(&self) -> String {
+        template_at(&self.path)
+    }
+
+    /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
+    pub fn is_daemon_set(&self) -> bool {
+        self.kind == "DaemonSet"
+    }
+
+    /// True if a RuntimeClass in it helps. The DaemonSet controller ignores it, and Argo Workflows has no field for it.
+    pub fn takes_class(&self) -> bool {
+        !self.is_daemon_set() && group_of(&self.api_version) != "argoproj.io"
+    }
+
+    /// Returns the workload for rules about what its pods ask of nodes. Rules about single fields find nothing in it.
+    pub fn manifest(&self) -> WorkloadManifest<'_> {
+        let nothing = &Value::Null;
+        let workload = self.clone();
+        WorkloadManifest { workload, raw: nothing, metadata: nothing, pieces: nothing, written: nothing }
     }
 
     /// Returns the request with which the API server gets its template, or its new pods.
-    pub fn creation(&self, kind: &'static WorkloadKind) -> Creation<'_> {
-        let request = match (kind.is_daemon_set(), &self.created) {
-            (true, Some(_)) => Request::Earlier,
-            (true, None) => Request::DaemonSet,
-            (false, _) => Request::Pod,
+    pub fn creation(&self) -> Creation<'_> {
+        let request = match &*self.kind {
+            "DaemonSet" | "Pod" if self.created.is_some() => Request::Earlier,
+            "DaemonSet" => Request::DaemonSet,
+            _ => Request::Pod,
         };
-        Creation { namespace: or_default(&self.namespace), request, is_ignored: self.is_ignored }
+        let is_ignored = if self.is_daemon_set() { self.is_ignored } else { self.has_ignored_pods };
+        Creation { namespace: self.namespace(), request, is_ignored }
     }
 
-    /// Returns a pod as its template says. That of a DaemonSet that exists is not new: policies have seen the template.
-    pub fn pod_of(&self, kind: &'static WorkloadKind) -> Pod {
+    /// Returns a new pod as the operator finds it.
+    pub fn new_pod(&self) -> Pod {
         let mut pod = self.pod();
-        pod.created = self.created.filter(|_| kind.is_daemon_set());
+        (pod.created, pod.is_ignored) = (None, self.has_ignored_pods);
+        pod.name = format!("{} {} {}", self.kind, self.name, self.path);
+        pod.controller = (self.kind != "Pod").then(|| (self.kind.clone(), self.name.clone()));
         pod
     }
 
-    /// Returns a new pod as its template says.
+    /// Returns a pod as its template says. That of a Pod or DaemonSet that exists is not new: policies have seen it.
     pub fn pod(&self) -> Pod {
-        let (namespace, is_ignored) = (self.namespace.clone(), self.is_ignored);
-        let operator = operator::Pod { namespace, is_ignored, ..operator::Pod::default() };
+        let Creation { request, is_ignored, .. } = self.creation();
+        let created = self.created.filter(|_| request == Request::Earlier);
+        let namespace = self.namespace.clone();
+        let operator = operator::Pod { namespace, is_ignored, created, ..operator::Pod::default() };
         let (os_label, violations) = (self.os_label.clone(), self.violations.clone());
-        Pod { operator, spec: self.template.clone(), os_label, violations, ..Pod::default() }
-    }
-
-    /// Returns the workload of this kind as if it were read from a manifest. It has no raw fields, so rules about single fields do
-    /// not apply.
-    pub fn manifest(&self, kind: &'static WorkloadKind) -> WorkloadManifest<'_> {
-        WorkloadManifest {
-            api_version: kind.api_version(),
-            kind: kind.name,
-            namespace: or_default(&self.namespace),
-            name: &self.name,
-            path: self.path.as_deref().or(kind.path).unwrap_or(TEMPLATE).to_owned().into(),
-            pod: self.template.clone(),
-            raw: &Value::Null,
-            metadata: &Value::Null,
-            pieces: &Value::Null,
-            own_metadata: &Value::Null,
-            claims: &Value::Null,
-            has_selector: true,
-            controller: None,
-        }
+        Pod { operator, spec: self.pod.clone(), os_label, violations, ..Pod::default() }
     }
 }
 
 impl From<&Workload> for DaemonSet {
     fn from(workload: &Workload) -> Self {
-        let Workload { namespace, name, uid, created, is_over, is_ignored, template, .. } = workload.clone();
-        let (template, resource_version) = (template.operator, String::new());
+        let Workload { namespace, name, uid, created, is_over, is_ignored, pod, .. } = workload.clone();
+        let (template, resource_version) = (pod.operator, String::new());
         Self { namespace, name, uid, resource_version, created, is_over, is_ignored, template }
     }
 }

@@ -17,7 +17,7 @@ pub struct Written {
     has_any: bool,
     /// The workloads that may control others.
     owners: HashSet<ObjectKey>,
-    pub started: Started,
+    pub(super) started: Started,
 }
 
 impl Written {
@@ -59,7 +59,7 @@ impl Written {
                 let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
                 let is_of_known =
                     || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
-                if !workload.controller.is_some_and(is_owned) && !is_of_known() {
+                if !workload.owner().is_some_and(is_owned) && !is_of_known() {
                     visit(source.as_ref(), &workload);
                 }
             }

@@ -9,7 +9,7 @@ use winpool_analysis::finding::Finding;
 use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, rules};
 use winpool_analysis::remedy::Rank;
-use winpool_analysis::view::{Node, Workload};
+use winpool_analysis::view::Node;
 use winpool_core::pod::Class;
 
 use super::example_remedies::{Case, cases};
@@ -125,9 +125,10 @@ fn why_puts_a_remedied_pod_where_the_table_says() {
     let classes: BTreeMap<String, Class> = classes().map(class).into();
     for case in cases().iter().filter(|case| !case.lands.is_empty()) {
         let object = workload("Deployment", &windows(&case.after));
-        let read: Workload = serde_json::from_value(object).unwrap();
+        let kind = WorkloadKind::own("Deployment").unwrap();
+        let read = crate::workload_of(kind, object);
         let machines = machines(case);
-        let told = answer_template(WorkloadKind::own("Deployment").unwrap(), &read, &[], &cluster(&machines, &classes));
+        let told = answer_template(kind, &read, &[], &cluster(&machines, &classes));
         let possible = told.nodes.iter().filter(|node| node.possible).map(|node| node.name.as_str());
         assert_eq!(possible.collect::<Vec<_>>(), case.lands, "{case:?}: {told:#?}");
         assert!(told.nodes.iter().all(|node| !node.possible || node.starts != Some(false)), "{case:?}: {told:#?}");

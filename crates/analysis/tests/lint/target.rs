@@ -8,7 +8,7 @@ use winpool_analysis::workload::WorkloadManifest;
 use super::{cluster, workload};
 
 fn of(spec: &Value, facts: &Facts) -> Target {
-    let pod = WorkloadManifest::read(&workload("Pod", spec)).unwrap().unwrap().pod;
+    let pod = WorkloadManifest::read(&workload("Pod", spec)).unwrap().unwrap().workload.pod;
     pod.target(facts.known_class(&pod))
 }
 
@@ -66,7 +66,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "n"}, "spec": {"template": {"metadata": {}}}}),
         json!({"apiVersion": "example.com/v1", "kind": "Machine", "spec": {"template": {"spec": {"disk": "ssd"}}}}),
     ] {
-        assert_eq!(WorkloadManifest::read(&other).unwrap().map(|workload| workload.path), None, "{other}");
+        assert_eq!(WorkloadManifest::read(&other).unwrap().map(|read| read.workload.path), None, "{other}");
     }
     let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "n"}, "spec": {"template": template}});
     let read = WorkloadManifest::read(&rollout).unwrap().unwrap();
@@ -86,7 +86,11 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
         ),
     ] {
         let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec});
-        assert_eq!(WorkloadManifest::read(&object).unwrap().map(|read| read.path), Some(path.into()), "{kind}");
+        assert_eq!(
+            WorkloadManifest::read(&object).unwrap().map(|read| read.workload.path),
+            Some(path.into()),
+            "{kind}"
+        );
     }
 }
 

@@ -188,9 +188,10 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, workloads_are_known
         .filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref(), groups.as_ref())))
         .collect();
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());
+    let started = view.started();
     view.written.each(|source, workload| {
         let (object, groups) = (workload.object(), groups.as_ref());
-        match group(workload, facts, &view.written.started, retired, target) {
+        match group(workload, facts, &started, retired, target) {
             Some(Group::Pinned(blocker)) => blockers.push(Located::new(blocker, source, groups)),
             Some(Group::Unknown(reason)) => {
                 unknown.push(Located::new(UnclearWorkload { object, reason }, source, groups));

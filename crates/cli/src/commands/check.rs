@@ -5,6 +5,7 @@ mod sarif;
 mod text;
 
 use std::collections::BTreeMap;
+use std::io;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -30,7 +31,7 @@ use crate::read::gaps::Gaps;
 use crate::read::live::{self, ReadError};
 use crate::read::origin::Origin;
 use crate::read::resolve::Resolve;
-use crate::read::view::{self, RulesScope, Seen};
+use crate::read::view::{self, Rules, RulesScope, Seen};
 
 pub use report::CheckReport;
 
@@ -176,7 +177,7 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
         }
         seen
     } else {
-        Seen::rules_in(&arguments.origin.files, arguments.version.kubernetes_version)?
+        Seen::of_version::<Rules>(&arguments.origin.files, io::stdin(), arguments.version.kubernetes_version)?
     };
     seen.note_invalid_pools();
     Ok(seen)

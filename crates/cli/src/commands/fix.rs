@@ -27,7 +27,7 @@ use crate::read::forecast::now;
 use crate::read::live;
 use crate::read::origin::Origin;
 use crate::read::resolve::Resolve;
-use crate::read::view::{self, RulesScope, Seen};
+use crate::read::view::{self, Everything, RulesScope, Seen};
 
 /// Print the changes of workloads that need no decision: a diff of manifests, or commands for a cluster.
 ///
@@ -105,7 +105,7 @@ impl Arguments {
             let mut seen = if files.is_empty() {
                 view::everything(&live::client(&self.origin.connection).await?, version, false).await?
             } else {
-                Seen::everything_with(files, stream, version)?
+                Seen::of_version::<Everything>(files, stream, version)?
             };
             if let Some(source) = &self.against.against {
                 seen = source.decisions().await?.with_applied(seen);
@@ -122,7 +122,7 @@ impl Arguments {
             let namespace = self.namespaces.of(&client);
             view::rules(&client, RulesScope { namespace, version, ..RulesScope::default() }).await?
         } else {
-            Seen::fixes_in(&self.origin.files, stream, version)?
+            Seen::of_version::<view::Fixes>(&self.origin.files, stream, version)?
         };
         seen.note_invalid_pools();
         Ok(seen)

@@ -13,7 +13,6 @@ use winpool_analysis::explain::status::{NO_POOL, unread};
 use winpool_analysis::explain::upgrade::upgrade;
 use winpool_analysis::finding::Finding;
 use winpool_analysis::image::Images;
-use winpool_analysis::kinds::WorkloadKind;
 use winpool_analysis::lint::{Facts, check_images, check_spread};
 use winpool_analysis::verdict::Asked;
 use winpool_analysis::view::{Known, Policies, View, Workload};
@@ -81,7 +80,7 @@ pub async fn run(Arguments { common, against, resolve, assume, .. }: Arguments) 
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let mut facts = Facts::with_planned_classes(&view);
-    let asked = Asked::by(templates(&view).map(|(_, workload)| &workload.template));
+    let asked = Asked::by(templates(&view).map(|workload| &workload.pod));
     facts.group(&asked.with_admission(&view.admission()));
     let spread = spread_note(&view, &facts);
     facts.add_images(images);
@@ -109,16 +108,14 @@ async fn rehearse(
 }
 
 /// The workloads that no other workload controls.
-fn templates(view: &View) -> impl Iterator<Item = (&'static WorkloadKind, &Workload)> {
-    let workloads = view.workloads.known().into_iter().flatten();
-    workloads.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
+fn templates(view: &View) -> impl Iterator<Item = &Workload> {
+    let workloads = view.workloads.known().into_iter().flatten().map(|(_, workload)| workload);
+    workloads.filter(|workload| workload.controller.is_none() && !workload.is_over)
 }
 
 /// Looks up the images of the workloads that no other workload controls.
 async fn images_of_templates(view: &View, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, OptionsError> {
-    let images_of = |(_, workload): (&'static WorkloadKind, &Workload)| {
-        workload.template.images().map(|(_, name)| name.to_owned()).collect::<Vec<_>>()
-    };
+    let images_of = |workload: &Workload| workload.pod.images().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
     let images = resolve.images(|| templates(view).flat_map(images_of).collect()).await?;
     gaps.in_registries |= images.has_unknown();
     Ok(images)
@@ -139,8 +136,8 @@ async fn read(origin: &Origin, against: &Against) -> Result<Seen, Error> {
 /// Describes the workloads whose images do not run where their pods can be scheduled.
 fn image_notes(view: &View, facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
-    for (kind, workload) in templates(view) {
-        let template = workload.manifest(kind);
+    for workload in templates(view) {
+        let template = workload.manifest();
         let findings = check_images(&template, facts);
         notes.extend(
             findings.into_iter().map(|finding| format!("{}, {}: {}", finding.object, finding.field, finding.message)),
@@ -156,7 +153,7 @@ fn image_notes(view: &View, facts: &Facts) -> Vec<String> {
 
 /// Names the workloads whose pods stay Pending because of the taints, although they are not for Windows.
 fn spread_note(view: &View, facts: &Facts) -> Option<String> {
-    let findings = templates(view).filter_map(|(kind, workload)| check_spread(&workload.manifest(kind), facts));
+    let findings = templates(view).filter_map(|workload| check_spread(&workload.manifest(), facts));
     let findings: Vec<Finding> = findings.collect();
     let names: Vec<String> = findings.iter().map(|finding| finding.object.to_string()).collect();
     let Finding { message, remedy, .. } = findings.first()?;

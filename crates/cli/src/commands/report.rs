@@ -1,5 +1,6 @@
 //! `winpool report`: a page about Windows in a cluster, for people who do not use a terminal.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ use crate::read::assume::Assume;
 use crate::read::gaps::Lacks;
 use crate::read::origin::Origin;
 use crate::read::resolve::Resolve;
-use crate::read::view::{self, Seen};
+use crate::read::view::{self, Everything, Seen};
 use crate::read::{installation, live};
 
 /// Write a report about Windows in the cluster: one HTML page.
@@ -224,7 +225,7 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
         seen.gaps.add(missing.gaps);
         seen
     } else {
-        Seen::everything_in(&arguments.origin.files, arguments.version.kubernetes_version)?
+        Seen::of_version::<Everything>(&arguments.origin.files, io::stdin(), arguments.version.kubernetes_version)?
     };
     if seen.gaps.in_manifests {
         besides.lacks.push(Lack::manifests());

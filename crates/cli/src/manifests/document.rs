@@ -69,9 +69,7 @@ pub(super) struct InputObject<K> {
 impl<K: Keep> InputObject<K> {
     fn new(line: u64, mut manifest: Manifest) -> Self {
         let object = manifest.describe();
-        if !K::KEEPS_NULLS {
-            remove_nulls(&mut manifest.value);
-        }
+        remove_nulls(&mut manifest.value);
         if manifest.kind.is_empty() || manifest.api_version.is_empty() {
             let result = Err("apiVersion and kind are missing".to_owned());
             return Self { line, object: "an item of a List".to_owned(), identity: None, result };
@@ -81,6 +79,7 @@ impl<K: Keep> InputObject<K> {
     }
 }
 
+/// Removes fields without a value, which the API server ignores too.
 fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -61,8 +61,6 @@ impl Manifest {
 
 /// The part of an object that a command keeps.
 pub trait Keep: Sized {
-    /// False if fields without a value (`null`) are removed before. The API server ignores them too.
-    const KEEPS_NULLS: bool = false;
     /// The treatment of several objects with one kind, namespace and name.
     const COPIES: Copies = Copies::LastWins;
 

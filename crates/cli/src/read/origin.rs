@@ -1,5 +1,6 @@
 //! `-f`, or the options of kubectl: where a command reads from.
 
+use std::io;
 use std::path::PathBuf;
 
 use winpool_analysis::kubernetes::KubernetesVersion;
@@ -7,7 +8,7 @@ use winpool_client::kubeconfig::Connection;
 
 use crate::Error;
 use crate::read::live;
-use crate::read::view::{self, RulesScope, Seen};
+use crate::read::view::{self, Rules, RulesScope, Seen};
 
 /// The options that select the input.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -35,7 +36,7 @@ impl Origin {
             let scope = RulesScope { version, groups, ..RulesScope::default() };
             view::rules(&live::client(&self.connection).await?, scope).await?
         } else {
-            Seen::rules_in(&self.files, version)?
+            Seen::of_version::<Rules>(&self.files, io::stdin(), version)?
         };
         seen.note_invalid_pools();
         seen.note_unread();

@@ -5,12 +5,13 @@ mod cluster;
 mod shown;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use serde_json::Value;
-use winpool::read::view::Seen;
+use winpool::read::view::{Everything, Seen};
 use winpool_analysis::explain::report::{Earlier, Lack, Report, ReportInputs, html, report};
 use winpool_analysis::image::Images;
 use winpool_analysis::kinds::WorkloadKind;
@@ -27,7 +28,7 @@ fn view(objects: &Objects) -> View {
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
     std::fs::write(file.path(), objects.list()).unwrap();
     let files = [PathBuf::from(file.path())];
-    Seen::everything_in(&files, kubernetes_version("1.36")).unwrap().view
+    Seen::of_version::<Everything>(&files, io::empty(), kubernetes_version("1.36")).unwrap().view
 }
 
 /// The report about this view on a certain day.

@@ -278,6 +278,7 @@ impl World {
     pub fn step(&mut self, pool: &str) -> Step {
         self.watch_pods();
         self.count_pods();
+        self.cluster.look();
         let step = self.cluster.next(pool);
         let answer = self.reply(pool, &step);
         self.cluster.answer(pool, &step, answer);

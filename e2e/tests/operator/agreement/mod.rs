@@ -265,8 +265,8 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     let sets: Api<DaemonSet> = Api::namespaced(stage.client.clone(), "default");
     let object = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": spec}}});
-    let workload: Workload = serde_json::from_value(object.clone()).unwrap();
-    let told = answer_template(WorkloadKind::own("DaemonSet").unwrap(), &workload, &[], &stage.cluster());
+    let kind = WorkloadKind::own("DaemonSet").unwrap();
+    let told = answer_template(kind, &Workload::read_all(kind, &object).unwrap()[0], &[], &stage.cluster());
     if is_refused(&told) {
         return None;
     }

@@ -38,13 +38,7 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 
 /// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
 pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
-    if kind.is_daemon_set() {
-        return None;
-    }
-    let mut pod = workload.pod();
-    pod.name = format!("{} {} {}", kind.name, workload.name, workload.path.as_deref().unwrap_or_default());
-    pod.controller = Some((kind.name.to_owned(), workload.name.clone()));
-    Some(pod)
+    (!kind.is_daemon_set()).then(|| workload.new_pod())
 }
 
 impl Simulation {
@@ -61,7 +55,7 @@ impl Simulation {
         let stored = |(kind, workload): (&'static WorkloadKind, &Workload)| {
             let mut stored = workload.clone();
             if kind.is_daemon_set() {
-                snapshot.admission.admit_by_policies(workload.creation(kind), &mut stored.template);
+                snapshot.admission.admit_by_policies(workload.creation(), &mut stored.pod);
             }
             (kind, stored)
         };
@@ -176,22 +170,23 @@ impl Simulation {
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the
     /// pod because the class selects other nodes.
     fn created(&self, pod: &Pod) -> Option<operator::Pod> {
-        let creation = pod.creation(Request::Pod);
-        let is_new = creation.request == Request::Pod;
+        let (creation, uid) = (pod.creation(Request::Pod), UID.to_owned());
+        if creation.request != Request::Pod {
+            return Some(operator::Pod { uid, ..operator::Pod::from(pod) });
+        }
         let mut pod = pod.clone();
-        UID.clone_into(&mut pod.uid);
         self.admission.admit_by_policies(creation, &mut pod.spec);
-        let class = pod.spec.runtime_class.as_ref().filter(|_| is_new);
-        if let Some(class) = class.and_then(|name| self.cluster.classes.get(name)) {
+        let class = pod.spec.runtime_class.as_ref().and_then(|name| self.cluster.classes.get(name));
+        if let Some(class) = class {
             let class = Class::from(&**class);
             if class.conflict(&pod.spec).is_some() {
                 return None;
             }
             class.admit(&mut pod.spec);
         }
-        let mut pod = operator::Pod::from(&pod);
+        let mut pod = operator::Pod { uid, ..operator::Pod::from(&pod) };
         // The operator waits for the scheduler's first answer.
-        pod.start_status.is_unschedulable |= is_new;
+        pod.start_status.is_unschedulable = true;
         Some(pod)
     }
 }

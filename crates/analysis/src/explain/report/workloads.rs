@@ -90,10 +90,11 @@ pub(super) fn by_version(
             version.pinned.extend(blocker.map(|blocker| grouped.of(&blocker.object.clone(), blocker)));
         }
     }
+    let started = view.started();
     view.written.each(|_, workload| {
         for (version, (product, target)) in found.iter_mut().zip(&versions) {
             let object = || workload.object();
-            match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
+            match group(workload, facts, &started, product.build, Some(target.build)) {
                 Some(Group::Pinned(blocker)) => version.pinned.push(grouped.of(&object(), blocker)),
                 Some(Group::Unknown(reason)) => {
                     version.unknown.push(grouped.of(&object(), UnclearWorkload { object: object(), reason }));

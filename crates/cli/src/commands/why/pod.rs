@@ -115,26 +115,26 @@ impl Question<'_> {
         let mut workload =
             chosen(&workloads, template, kind, name)?.ok_or_else(|| not_found(kind.name, &namespace, name))?;
         let mut pods = match &around.client {
-            Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
+            Some(client) => live_pods_of(client, &workload, &mut around.lacks).await?,
             None => around.pods().collect(),
         };
-        pods.retain(|pod| is_of(pod, kind, &workload));
-        around.knows_class_of(&workload.template)?;
+        pods.retain(|pod| is_of(pod, &workload));
+        around.knows_class_of(&workload.pod)?;
         around.facts.read_workloads(&around.view, now());
-        let images = images(&workload.template, self.resolve, &mut around.lacks.gaps).await?;
+        let images = images(&workload.pod, self.resolve, &mut around.lacks.gaps).await?;
         let cluster = around.cluster(&images);
         let started = cluster.history(&pods).is_on_windows_only();
         let new = new_pod(kind, &workload).map(|pod| (pod, started));
-        around.add_tolerations(new, &pods, &mut workload.template);
+        around.add_tolerations(new, &pods, &mut workload.pod);
         let explain = |cluster: &Cluster| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&cluster);
-        let class = workload.template.runtime_class.as_deref();
+        let class = workload.pod.runtime_class.as_deref();
         answer.remedy = around.remedy(&cluster, class, &answer, explain)?.or(answer.remedy);
-        let named = (kind.name, name, workload.path.as_deref());
+        let named = (kind.name, name, workload.own_path());
         around.add_errors(named, false, &mut answer);
         answer.remedy = around.toleration(named, &answer).or(answer.remedy);
-        around.conclude(&workload.template, &mut answer);
-        around.add_scaling(&workload.template, &mut answer).await;
+        around.conclude(&workload.pod, &mut answer);
+        around.add_scaling(&workload.pod, &mut answer).await;
         answer.notes.extend(around.lacks.notes);
         Ok((answer, around.lacks.gaps))
     }
@@ -147,8 +147,7 @@ fn chosen(
     kind: &WorkloadKind,
     name: &str,
 ) -> Result<Option<Workload>, Error> {
-    let path =
-        |workload: &Workload| workload.path.as_deref().and_then(|path| path.strip_suffix(".spec")).map(str::to_owned);
+    let path = |workload: &Workload| workload.own_path().and_then(|path| path.strip_suffix(".spec")).map(str::to_owned);
     let paths: Vec<String> = found.iter().filter_map(path).collect();
     let is_chosen = |workload: &&Workload| found.len() == 1 || path(workload).as_deref() == template;
     match found.iter().find(is_chosen) {
@@ -162,11 +161,10 @@ fn chosen(
 }
 
 /// True if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
-fn is_of(pod: &Pod, kind: &'static WorkloadKind, workload: &Workload) -> bool {
-    let controls = |(of, name): &(String, String)| of == kind.name && *name == workload.name;
+fn is_of(pod: &Pod, workload: &Workload) -> bool {
+    let controls = |(kind, name): &(String, String)| *kind == workload.kind && *name == workload.name;
     pod.namespace == workload.namespace
-        && (pod.controller.as_ref().is_some_and(controls)
-            || pod.workload() == format!("{} {}/{}", kind.name, workload.namespace, workload.name))
+        && (pod.controller.as_ref().is_some_and(controls) || pod.workload() == workload.object().to_string())
 }
 
 async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, Error> {
@@ -212,15 +210,10 @@ async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Res
 
 /// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
 /// workloads.
-async fn live_pods_of(
-    client: &Client,
-    kind: &'static WorkloadKind,
-    workload: &Workload,
-    lacks: &mut Lacks,
-) -> Result<Vec<Pod>, Error> {
+async fn live_pods_of(client: &Client, workload: &Workload, lacks: &mut Lacks) -> Result<Vec<Pod>, Error> {
     let api: Api<core::v1::Pod> = Api::namespaced(client.clone(), &workload.namespace);
     let mut pods = Vec::new();
-    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, kind, workload)));
+    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, workload)));
     let listed = live::list("pods", &api, ListParams::default(), keep).await;
     lacks.note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
     add_errors_of_events(client, &mut pods, lacks).await?;

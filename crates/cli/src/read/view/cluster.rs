@@ -135,8 +135,7 @@ pub struct RulesScope<'a> {
 /// still run the rules that do not need it. Fails if the user may list no workloads.
 pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
-    reader.surroundings(scope.version).await?;
-    reader.add_builds_of_nodes();
+    reader.surroundings(scope.version, UNCHECKED).await?;
     reader.written(scope.namespace).await?;
     add_related(client, scope.namespace, &mut reader.view).await?;
     reader.note_policies();
@@ -153,7 +152,7 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
 /// Reads what these manifests are judged by: nodes, pools, classes, the labels of namespaces, and the objects to which workloads refer.
 pub async fn surroundings(client: &Client, manifests: &View) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
-    reader.surroundings(None).await?;
+    reader.surroundings(None, UNCHECKED).await?;
     reader.namespaces(None, false).await?;
     add_related(client, None, &mut reader.view).await?;
     let of_manifests = related(client, None, manifests).await?;
@@ -162,11 +161,32 @@ pub async fn surroundings(client: &Client, manifests: &View) -> Result<Seen, Rea
     Ok(reader.done())
 }
 
+/// What the answers of rules lack without nodes, classes or pools.
+const UNCHECKED: [&str; 3] = ["what depends on it is not checked"; 3];
+
 /// The API group of webhooks and admission policies.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// The API group of roles and their bindings.
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// How a command reads pods and workloads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As the operator reads them.
+    Decoded,
+    /// As they were written.
+    Written,
+    Both,
+}
+
+/// The label of the `ReplicaSets` of a Deployment, which stands for them.
+const OF_DEPLOYMENT: &str = "pod-template-hash";
+
+/// True for the `ReplicaSet` of a Deployment.
+pub(super) fn is_of_deployment(object: &Value) -> bool {
+    object["kind"] == "ReplicaSet" && !object["metadata"]["labels"][OF_DEPLOYMENT].is_null()
+}
 
 /// Reads parts of a cluster into a view.
 pub(super) struct Reader<'c> {
@@ -186,14 +206,6 @@ impl<'c> Reader<'c> {
     pub fn done(self) -> Seen {
         self.notes.iter().for_each(|note| progress::note(note));
         Seen { view: self.view, gaps: self.gaps }
-    }
-
-    /// Remembers the builds of the nodes, to show on which builds containers have started.
-    pub fn add_builds_of_nodes(&mut self) {
-        for SeenNode { object, .. } in self.view.nodes.known().into_iter().flatten() {
-            let build = object.node.windows_build();
-            self.view.written.started.add_node(&object.name, build);
-        }
     }
 
     pub async fn nodes(&self, parameters: ListParams) -> Result<Vec<SeenNode>, ReadError> {
@@ -219,19 +231,23 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// Reads nodes, classes and pools, as far as the user may. The version is that of the cluster if not set.
-    async fn surroundings(&mut self, version: Option<KubernetesVersion>) -> Result<(), ReadError> {
-        const LACKS: &str = "what depends on it is not checked";
+    /// Reads nodes, classes and pools, as far as the user may, and notes what the answer lacks without each. The version is that of
+    /// the cluster if not set.
+    pub async fn surroundings(
+        &mut self,
+        version: Option<KubernetesVersion>,
+        [nodes, classes, pools]: [&str; 3],
+    ) -> Result<(), ReadError> {
         self.view.kubernetes = match version {
             Some(version) => Some(version),
             None => kubernetes_version(self.client).await,
         };
-        let nodes = self.nodes(ListParams::default()).await;
-        self.view.nodes = self.unless_forbidden(nodes, LACKS)?;
-        let classes = self.classes().await;
-        self.view.classes = self.unless_forbidden(classes, LACKS)?;
-        let pools = self.pools_if_installed().await;
-        self.view.pools = self.unless_forbidden(pools, LACKS)?;
+        let listed = self.nodes(ListParams::default()).await;
+        self.view.nodes = self.unless_forbidden(listed, nodes)?;
+        let listed = self.classes().await;
+        self.view.classes = self.unless_forbidden(listed, classes)?;
+        let listed = self.pools_if_installed().await;
+        self.view.pools = self.unless_forbidden(listed, pools)?;
         Ok(())
     }
 
@@ -255,34 +271,65 @@ impl<'c> Reader<'c> {
     /// Reads the workloads as the operator reads them.
     async fn workloads(&mut self) -> Result<(), ReadError> {
         for (kind, resource) in self.kinds().await?.into_iter().filter(|(kind, _)| kind.has_template()) {
-            let api = api_of(self.client, None, &resource);
-            let workloads = if kind.is_own() {
-                // A Deployment stands for its ReplicaSets.
-                let parameters = ListParams::default();
-                let selected =
-                    if kind.name == "ReplicaSet" { parameters.labels("!pod-template-hash") } else { parameters };
-                live::known(live::collect(kind.plural, &api, selected, |workload: Workload| workload).await)?
-            } else {
-                self.of_others(kind, &resource, &api).await?
-            };
-            self.gaps.in_cluster |= workloads.is_forbidden() && kind.is_own();
-            *self.view.workloads.of_kind(kind) = workloads;
+            if let Some(ReadError::Forbidden { message, .. }) =
+                self.objects(kind, &resource, Form::Decoded, None).await?
+            {
+                self.refuse(kind, message);
+            }
         }
         Ok(())
     }
 
-    /// Reads the workloads of a kind that another project adds. An object that cannot be read is left out: its pods show it.
-    async fn of_others(
+    /// Reads the pods or workloads of a kind. Returns the error if the user may not list them.
+    pub async fn objects(
         &mut self,
         kind: &'static WorkloadKind,
         resource: &ApiResource,
-        api: &Api<DynamicObject>,
-    ) -> Result<Known<Vec<Workload>>, ReadError> {
-        let mut workloads = Vec::new();
-        let keep =
-            |value: Value| workloads.extend(Workload::read_all(kind, &typed(value, resource)).into_iter().flatten());
-        let listed = live::list(kind.plural, api, ListParams::default(), keep).await;
-        live::known(unless_absent(listed, kind).map(|()| workloads))
+        form: Form,
+        namespace: Option<&str>,
+    ) -> Result<Option<ReadError>, ReadError> {
+        let api = api_of(self.client, namespace, resource);
+        let selected = match (kind.name, form) {
+            ("Pod", Form::Both) => live::unfinished_pods(),
+            // A Deployment stands for its ReplicaSets.
+            ("ReplicaSet", Form::Decoded) => ListParams::default().labels("!pod-template-hash"),
+            _ => ListParams::default(),
+        };
+        let (mut pods, mut workloads, mut unread) = (Vec::new(), Vec::new(), None);
+        let keep = |value: Value| {
+            let value = typed(value, resource);
+            if form != Form::Written {
+                let read = if kind.name == "Pod" {
+                    Pod::deserialize(&value).map(|pod| pods.push(pod))
+                } else if kind.has_template() && !is_of_deployment(&value) {
+                    Workload::read_all(kind, &value).map(|read| workloads.extend(read))
+                } else {
+                    Ok(())
+                };
+                unread = read.err().or(unread.take());
+            }
+            if form != Form::Decoded {
+                self.view.written.add(None, Reduced::from(assembled(value)));
+            }
+        };
+        let listed = unless_absent(live::list(kind.plural, &api, selected, keep).await, kind);
+        let refused = live::unless_forbidden(listed)?;
+        if form != Form::Written {
+            if kind.name == "Pod" {
+                self.view.pods = Known::Complete(pods);
+            } else if kind.has_template() {
+                *self.view.workloads.of_kind(kind) = Known::Complete(workloads);
+            }
+        }
+        self.gaps.in_cluster |= counts(kind) && refused.is_some();
+        // An object of another kind that cannot be read is left out: its pods show it.
+        if let Some(error) = unread.filter(|_| kind.is_own() && refused.is_none()) {
+            let reason = format!("an object cannot be read: {error}");
+            self.notes.push(format!("{}: {reason}", kind.plural));
+            self.gaps.in_cluster |= counts(kind);
+            self.refuse(kind, reason);
+        }
+        Ok(refused)
     }
 
     /// Returns the kinds that the API server may serve, each in the newest version that winpool can read.
@@ -306,20 +353,14 @@ impl<'c> Reader<'c> {
     async fn written(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
         let (mut is_listed, mut refused) = (false, None);
         for (kind, resource) in self.kinds().await? {
-            let api = api_of(self.client, namespace, &resource);
-            let keep = |value: Value| self.view.written.add(None, Reduced::from(assembled(typed(value, &resource))));
-            let listed = unless_absent(live::list(kind.plural, &api, ListParams::default(), keep).await, kind);
             let counts = counts(kind);
-            let Some(error) = live::unless_forbidden(listed)? else {
+            let Some(error) = self.objects(kind, &resource, Form::Written, namespace).await? else {
                 is_listed |= counts;
                 continue;
             };
             self.notes.push(format!("{error}; {}s are not checked", kind.name));
-            if counts || kind.has_template() {
-                self.refuse(kind, error.to_string());
-            }
+            self.refuse(kind, error.to_string());
             if counts {
-                self.gaps.in_cluster = true;
                 refused.get_or_insert(error);
             }
         }
@@ -354,7 +395,7 @@ impl<'c> Reader<'c> {
     pub fn refuse(&mut self, kind: &'static WorkloadKind, reason: String) {
         if kind.has_template() {
             *self.view.workloads.of_kind(kind) = Known::Forbidden(reason);
-        } else {
+        } else if kind.name == "Pod" {
             self.view.pods = Known::Forbidden(reason);
         }
     }

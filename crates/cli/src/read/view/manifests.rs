@@ -25,9 +25,8 @@ use crate::manifests::{self, Copies, InputError, Keep, Manifest};
 use crate::read::gaps::Gaps;
 
 use super::assembled::assembled;
-use super::cluster::{RBAC, SeenOnWire, labels};
+use super::cluster::{RBAC, SeenOnWire, is_of_deployment, labels};
 use super::event;
-use super::everything::is_of_deployment;
 use super::needs::Needs;
 use super::seen::Seen;
 
@@ -234,8 +233,6 @@ impl ManifestObject {
                     equal.object.name = format!("{}-{index}", node.object.name).into();
                     view.nodes.add(equal);
                 }
-                let object = &node.object;
-                view.written.started.add_node(&object.name, object.node.windows_build());
                 view.nodes.add(*node);
             }
             Self::Service(service) => view.services.add((Some(source), service)),

@@ -43,9 +43,13 @@ impl Seen {
         manifests::read::<N>(paths, io::stdin().lock(), namespace)
     }
 
-    /// Reads manifests for changes of them. `stdin` is read in place of `-`.
-    pub fn fixes_in(paths: &[PathBuf], stdin: &[u8], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
-        let mut seen = manifests::read::<Fixes>(paths, stdin, DEFAULT_NAMESPACE)?;
+    /// Reads manifests for a cluster of this version. `stdin` is read in place of `-`.
+    pub fn of_version<N: Needs>(
+        paths: &[PathBuf],
+        stdin: impl Read,
+        version: Option<KubernetesVersion>,
+    ) -> Result<Self, InputError> {
+        let mut seen = manifests::read::<N>(paths, stdin, DEFAULT_NAMESPACE)?;
         seen.view.kubernetes = version;
         Ok(seen)
     }
@@ -58,29 +62,6 @@ impl Seen {
     /// Reads manifests for the operator's decisions.
     pub fn decisions_in(paths: &[PathBuf]) -> Result<Self, InputError> {
         Self::in_manifests::<Decisions>(paths, DEFAULT_NAMESPACE)
-    }
-
-    /// Reads manifests for rules.
-    pub fn rules_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
-        let mut seen = Self::in_manifests::<Rules>(paths, DEFAULT_NAMESPACE)?;
-        seen.view.kubernetes = version;
-        Ok(seen)
-    }
-
-    /// Reads manifests for commands that need everything.
-    pub fn everything_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
-        Self::everything_with(paths, io::stdin().lock(), version)
-    }
-
-    /// Does so with `stdin` in place of `-`.
-    pub fn everything_with(
-        paths: &[PathBuf],
-        stdin: impl Read,
-        version: Option<KubernetesVersion>,
-    ) -> Result<Self, InputError> {
-        let mut seen = manifests::read::<Everything>(paths, stdin, DEFAULT_NAMESPACE)?;
-        seen.view.kubernetes = version;
-        Ok(seen)
     }
 
     /// Tells the user which pools are not valid, for commands that leave them out.
