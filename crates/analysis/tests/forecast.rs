@@ -20,7 +20,7 @@ fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
     crate::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
 }
 
-fn forecast(snapshot: Snapshot) -> ForecastOutcome {
+fn forecast(snapshot: &Snapshot) -> ForecastOutcome {
     forecast::forecast(snapshot).unwrap()
 }
 
@@ -84,7 +84,7 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
     let modern = "{metadata: {labels: {node.kubernetes.io/windows-build: 10.0.26100}}, \
                   status: {nodeInfo: {kernelVersion: 10.0.26100.4061, containerRuntimeVersion: 'containerd://2.0.4'}}}";
     let fresh = snapshot(&[POOL], &[("win-2022", node("{}")), ("win-2025", node(modern))]);
-    let settled = forecast(fresh.clone());
+    let settled = forecast(&fresh);
     let classes: Vec<_> = settled.classes.into_values().collect();
     let done = Snapshot { nodes: settled.nodes, classes, ..fresh.clone() };
     let mut lacking = done.clone();
@@ -93,7 +93,7 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
     *labels = winpool_simulation::request::labels(labels, [(OF_2022, None)]);
     for (cluster, pending) in [(fresh, 2), (done, 0), (lacking, 1)] {
         let (nodes, policy) = (cluster.nodes.clone(), policy_of(&cluster.pools));
-        let outcome = forecast(cluster.clone());
+        let outcome = forecast(&cluster);
         for (name, node) in &nodes {
             let explained = node_explanation(name, node, &policy, &cluster.classes, &outcome);
             assert_eq!(explained.state == "pending", !explained.changes.is_empty(), "{explained:#?}");
@@ -110,7 +110,7 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
 fn an_invalid_pool_is_reported_and_left_alone() {
     let wrong = pool_object("spec: {runtimeClasses: [{name: a, version: none}]}");
     let invalid = crate::snapshot([wrong], [("win", node("{}"))]);
-    let outcome = forecast(invalid);
+    let outcome = forecast(&invalid);
     assert!(outcome.forecast.is_empty());
     assert_eq!(outcome.forecast.summary.pools[0].mode, "Invalid");
 }
@@ -124,9 +124,9 @@ proptest! {
     ) {
         let names: Vec<String> = (0..nodes.len()).map(|index| format!("win-{index}")).collect();
         let snapshot = crate::snapshot(a.into_iter().chain(b), names.iter().map(String::as_str).zip(nodes));
-        let first = forecast(snapshot.clone());
+        let first = forecast(&snapshot);
         let classes = first.classes.values().cloned().collect();
-        let again = forecast(Snapshot { nodes: first.nodes, classes, ..snapshot });
+        let again = forecast(&Snapshot { nodes: first.nodes, classes, ..snapshot });
         prop_assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
     }
 }

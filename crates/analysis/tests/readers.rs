@@ -140,7 +140,7 @@ fn is_counted(kind: &'static WorkloadKind, spec: &Value, class: &Arc<RuntimeClas
     cluster.classes.push(Arc::clone(class));
     let object = objects(&intolerant(spec))[1].clone();
     cluster.workloads.of_kind(kind).add(crate::workload_of(kind, object));
-    let pool = &forecast(cluster).unwrap().forecast.summary.pools[0];
+    let pool = &forecast(&cluster).unwrap().forecast.summary.pools[0];
     !pool.without_pods.is_empty() || !pool.helped.is_empty()
 }
 

@@ -240,7 +240,7 @@ async fn until_as_predicted(harness: &Harness, predicted: &ForecastOutcome, when
 }
 
 async fn look(harness: &Harness) -> ForecastOutcome {
-    forecast(snapshot(view::decisions(&harness.client).await.unwrap().view)).unwrap()
+    forecast(&snapshot(view::decisions(&harness.client).await.unwrap().view)).unwrap()
 }
 
 /// Compares the cluster of this seed with the plan for it, and returns the plan's summary.

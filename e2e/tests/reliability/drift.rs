@@ -20,7 +20,7 @@ pub async fn look(client: &Client) -> Snapshot {
 
 /// The pending changes of the operator. Empty if every node and every class is as planned.
 pub async fn drift(client: &Client) -> Vec<String> {
-    let forecast = forecast(look(client).await).unwrap().forecast;
+    let forecast = forecast(&look(client).await).unwrap().forecast;
     let nodes = forecast.nodes.into_iter().flat_map(|node| {
         let name = node.name;
         node.changes

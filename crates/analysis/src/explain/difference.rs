@@ -80,7 +80,7 @@ impl Side {
         let there = view.cluster(images);
         let started = view.started();
         let snapshot = Snapshot::of(view, now);
-        let cluster = forecast(snapshot.clone())?.cluster(&there).settled();
+        let cluster = forecast(&snapshot)?.cluster(&there).settled();
         let subjects = subjects(&snapshot, &started, &there);
         let asked = Asked::by(subjects.iter().map(|subject| &subject.template.spec));
         let asked = asked.with_classes(cluster.classes.values()).with_admission(&cluster.admission);

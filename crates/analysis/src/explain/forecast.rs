@@ -67,12 +67,12 @@ pub fn forecast_of(view: View, images: &Images, now: Now) -> Result<ForecastOutc
     let there = view.nodes.known().map(|_| view.cluster(images));
     let started = view.started();
     let snapshot = Snapshot::of(view, now);
-    let mut outcome = forecast(snapshot.clone())?;
+    let mut outcome = forecast(&snapshot)?;
     if let Some(there) = there {
         let subjects = subjects(&snapshot, &started, &there);
         let with_held = outcome.cluster(&there);
         let is_held = outcome.forecast.summary.pools.iter().any(|pool| !pool.held_taints.is_empty());
-        let given = is_held.then(|| forecast(snapshot.without_daemon_sets())).transpose()?;
+        let given = is_held.then(|| forecast(&snapshot.without_daemon_sets())).transpose()?;
         let given = given.map(|given| given.cluster(&there));
         outcome.forecast.workloads =
             workloads::changed(&subjects, &there, given.as_ref().unwrap_or(&with_held), &with_held);
@@ -89,21 +89,22 @@ pub fn forecast_of(view: View, images: &Images, now: Now) -> Result<ForecastOutc
 ///
 /// # Errors
 /// Fails if the operator does not finish.
-pub fn forecast(snapshot: Snapshot) -> Result<ForecastOutcome, Unfinished> {
+pub fn forecast(snapshot: &Snapshot) -> Result<ForecastOutcome, Unfinished> {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
-    let reported = pools::reported(&snapshot);
+    let reported = pools::reported(snapshot);
     let mut simulation = Simulation::new(snapshot);
+    simulation.watch_pods();
     let cluster = &mut simulation.cluster;
-    let (nodes_before, classes_before) = (cluster.nodes.clone(), cluster.classes.clone());
+    let classes_before = cluster.classes.clone();
     cluster.run()?;
-    let nodes = changes::nodes(&nodes_before, cluster);
+    let nodes = changes::nodes(&snapshot.nodes, cluster);
     let runtime_classes = changes::classes(&classes_before, cluster);
     let on_windows = |name: &str| simulation.cluster.nodes.get(name).is_some_and(NodeFields::is_windows);
     let summary = ForecastSummary {
         node_count: simulation.cluster.nodes.len(),
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
-        silent_workloads: pod_counts(&silent(simulation.pods.iter().flatten(), on_windows)),
+        silent_workloads: pod_counts(&silent(snapshot.pods.known().into_iter().flatten(), on_windows)),
         scaling: Vec::new(),
         notes: Vec::new(),
         pools: pools::with_reported(simulation.pool_forecasts(&names, &nodes), reported),

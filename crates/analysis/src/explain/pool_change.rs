@@ -40,7 +40,7 @@ pub fn remedy(
         if let Some(change) = change {
             apply(change, &mut snapshot.pools);
         }
-        forecast(snapshot)
+        forecast(&snapshot)
     };
     let recreates = |remedy: &Remedy| remedy.text.starts_with(RECREATE);
     let outcome = after(None)?;

@@ -178,7 +178,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Result<Report, Unfinish
     let knows_classes = view.classes.known().is_some();
     let snapshot = Snapshot::of(view, now);
     let mut state = status(&snapshot, question.assumed.is_some())?;
-    name_held_for(&mut state.pools, snapshot)?;
+    name_held_for(&mut state.pools, &snapshot)?;
     let mut report = Report {
         cluster: question.cluster,
         time: now.time,

@@ -228,7 +228,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> Result<ClusterStatus, Un
     let report = |pool| reported(pool, &policy, snapshot.nodes.values()).filter(|_| !is_assumed);
     let reports: Vec<_> = snapshot.pools.iter().map(|pool| (pool, report(pool))).collect();
     let is_simulated = reports.iter().any(|(_, report)| report.is_none());
-    let outcome = is_simulated.then(|| forecast(snapshot.clone())).transpose()?;
+    let outcome = is_simulated.then(|| forecast(snapshot)).transpose()?;
     let windows = || snapshot.nodes.iter().filter(|(_, node)| node.is_windows());
     let hosts: Vec<view::Node> = windows().map(|(name, node)| view::Node::of(name, node)).collect();
     let mut by_build: BTreeMap<Option<Build>, usize> = BTreeMap::new();
@@ -429,7 +429,7 @@ fn pool_summary(
 
 /// Names the `DaemonSets` because of which taints of these pools are held, if the pools report the taints. A status names only the
 /// first of them, in words.
-pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) -> Result<(), Unfinished> {
+pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: &Snapshot) -> Result<(), Unfinished> {
     if pools.iter().any(|pool| !pool.held_taints.is_empty() && pool.held_for.is_empty()) {
         let outcome = forecast(snapshot)?;
         for pool in pools {

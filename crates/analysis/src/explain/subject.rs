@@ -11,8 +11,8 @@ use super::forecast::{Simulation, Snapshot, new_pod};
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, PodSpec};
 use crate::verdict::{Cluster, History, PlacedBy, Subject};
+use crate::view::Started;
 use crate::view::assume::Assumed;
-use crate::view::{Known, Started, Workloads};
 use crate::workload::DEFAULT_NAMESPACE;
 
 /// A workload.
@@ -86,8 +86,7 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster) -> Vec<
         bound_to: pods.iter().filter_map(|pod| pod.spec.node.clone()).collect(),
     };
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
-    let cluster =
-        Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
+    let cluster = Simulation::new(snapshot);
     let on_windows = started.on_windows();
     let new = workloads.iter().enumerate().filter_map(|(index, (kind, workload))| {
         let has_run_there = on_windows.get(&workload.object().to_string()) == Some(&true);

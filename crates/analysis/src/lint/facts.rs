@@ -303,7 +303,7 @@ impl Facts {
         if !self.pools.is_empty() {
             let mut snapshot = Snapshot::without_workloads(view, now).enforced();
             snapshot.nodes.values_mut().for_each(label_build);
-            let added = Simulation::new(snapshot).added_tolerations(new);
+            let added = Simulation::new(&snapshot).added_tolerations(new);
             self.added = Some(Arc::new(keys.into_iter().zip(added).collect()));
         }
     }

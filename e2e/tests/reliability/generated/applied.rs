@@ -260,7 +260,7 @@ async fn settled(client: &Client, when: &str) {
 fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> ForecastOutcome {
     let valid = pools.into_iter().filter(|pool| pool.read().is_ok()).filter_map(|pool| pool.pool().ok().cloned());
     let without_status = valid.map(|pool| GuardedPool::from(WindowsPool { status: None, ..pool }));
-    forecast(Snapshot { pools: without_status.collect(), ..fresh.clone() }).unwrap()
+    forecast(&Snapshot { pools: without_status.collect(), ..fresh.clone() }).unwrap()
 }
 
 /// True if the history does not matter. In `DryRun` a pool leaves earlier changes, earlier taints are not

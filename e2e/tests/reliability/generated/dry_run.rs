@@ -99,7 +99,7 @@ async fn classes_are_accepted(client: &Client, pool: GuardedPool) -> Result<(), 
     let nowhere = snapshot(View { pools: Known::Complete(vec![(None, pool)]), ..View::default() });
     let classes: Api<RuntimeClass> = Api::all(client.clone());
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    for class in forecast(nowhere).unwrap().classes.values() {
+    for class in forecast(&nowhere).unwrap().classes.values() {
         if let Err(error) = classes.create(&dry_run, class).await {
             return Err(format!("accepted, but not its RuntimeClass: {error}"));
         }

@@ -14,7 +14,7 @@ use super::result::{NodeForecast, PoolForecast};
 use super::simulation::Simulation;
 use super::snapshot::Snapshot;
 
-impl Simulation {
+impl Simulation<'_> {
     /// Returns the forecasts for the pools that existed before.
     pub(super) fn pool_forecasts(&mut self, names: &[String], written: &[NodeForecast]) -> Vec<PoolForecast> {
         let (mut helped, of_classes) = (self.helped(), self.class_problems());

@@ -1,8 +1,8 @@
 //! A copy of a cluster in memory, in which the operator runs until it has nothing left to do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::api::{Problem, Taint, names};
 use winpool_core::plan::classes::runtime_class::owner;
 use winpool_core::plan::pods::{ClassPods, ClusterFacts, PodTable, TolerationRequest, UnknownPods};
@@ -13,7 +13,7 @@ use winpool_simulation::Cluster;
 
 use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, table_of};
-use crate::view::{Admission, Known, Request, Workload};
+use crate::view::{Known, Request, Workload};
 
 use super::snapshot::Snapshot;
 
@@ -21,14 +21,9 @@ use super::snapshot::Snapshot;
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
 /// A cluster in memory, with the operator, and its pods and workloads.
-pub struct Simulation {
+pub struct Simulation<'s> {
     pub(super) cluster: Cluster,
-    /// The unfinished pods, or the reason why they cannot be listed.
-    pub(super) pods: Result<Vec<Pod>, String>,
-    /// The objects that create pods from a template.
-    pub(super) workloads: Vec<(&'static WorkloadKind, Workload)>,
-    /// What the API server adds to new pods.
-    admission: Admission,
+    snapshot: &'s Snapshot,
 }
 
 /// True for a pod of a manifest with `nodeName`: the scheduler does not place it, so taints do not matter to it.
@@ -36,60 +31,58 @@ fn is_placed_by_author(pod: &Pod) -> bool {
     pod.spec.node.is_some() && !pod.is_bound && pod.progress == PodProgress::Waiting
 }
 
+/// True for a pod that the API server does not have yet.
+fn is_new(pod: &Pod) -> bool {
+    pod.creation(Request::Pod).request == Request::Pod
+}
+
+/// The pod as the operator sees it in a cluster, where every pod has a uid.
+fn existing(pod: &Pod) -> operator::Pod {
+    operator::Pod { uid: UID.to_owned(), ..operator::Pod::from(pod) }
+}
+
 /// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
 pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
     (!kind.is_daemon_set()).then(|| workload.new_pod())
 }
 
-impl Simulation {
-    /// Returns the cluster of this snapshot, with an operator that has no state yet.
-    pub fn new(snapshot: Snapshot) -> Self {
-        let pods = match snapshot.pods {
-            Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
-            Known::Forbidden(message) => Err(message),
-            // A plan for manifests assumes that no pod needs a toleration, and says so.
-            Known::NotRead => Ok(Vec::new()),
-        };
-        let unknown_pods = pods.as_ref().err().cloned().map(UnknownPods::Denied);
-        let workloads = snapshot.workloads.known().into_iter().flatten();
-        let stored = |(kind, workload): (&'static WorkloadKind, &Workload)| {
-            let mut stored = workload.clone();
-            if kind.is_daemon_set() {
-                snapshot.admission.admit_by_policies(workload.creation(), &mut stored.pod);
-            }
-            (kind, stored)
-        };
-        let workloads = workloads.map(stored).collect();
-        let refused = snapshot.workloads.refused();
-        let refused = refused.get("daemonsets");
-        let unknown_daemon_sets = refused.map(|reason| UnknownPods::Denied((*reason).to_owned()));
-        let mut cluster = Cluster::new(snapshot.nodes, snapshot.now);
-        (cluster.unknown_pods, cluster.unknown_daemon_sets) = (unknown_pods, unknown_daemon_sets);
+impl<'s> Simulation<'s> {
+    /// Returns the cluster of this snapshot, with an operator that has no state yet and has seen no pods.
+    pub fn new(snapshot: &'s Snapshot) -> Self {
+        let mut cluster = Cluster::new(snapshot.nodes.clone(), snapshot.now);
         snapshot.pools.iter().for_each(|pool| cluster.put_pool(pool));
-        for class in snapshot.classes {
-            cluster.put_class(Arc::unwrap_or_clone(class));
+        for class in &snapshot.classes {
+            cluster.put_class(RuntimeClass::clone(class));
         }
         cluster.watch();
-        let mut simulation = Self { cluster, pods, workloads, admission: snapshot.admission };
-        simulation.watch_pods();
-        simulation
+        Self { cluster, snapshot }
     }
 
     /// The pods that a scheduler or a controller places.
-    fn placed_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.iter().flatten().filter(|pod| !is_placed_by_author(pod))
+    fn placed_pods(&self) -> impl Iterator<Item = &'s Pod> {
+        self.snapshot.pods.known().into_iter().flatten().filter(|pod| !is_placed_by_author(pod))
     }
 
-    /// Shows all pods to the operator, as its watch does.
-    fn watch_pods(&mut self) {
-        let now = self.cluster.now;
-        let mut table = table_of(self.placed_pods().map(operator::Pod::from), now);
+    fn workloads(&self) -> impl Iterator<Item = (&'static WorkloadKind, &'s Workload)> {
+        self.snapshot.workloads.known().into_iter().flatten()
+    }
+
+    /// Shows all pods and `DaemonSets` to the operator, as its watches do. A plan for manifests assumes that no pod needs a
+    /// toleration, and says so.
+    pub(super) fn watch_pods(&mut self) {
+        let (Snapshot { pods, workloads, admission, .. }, now) = (self.snapshot, self.cluster.now);
+        let mut table = table_of(self.placed_pods().map(existing), now);
         table.daemon_sets.begin_list();
-        for (_, set) in self.workloads.iter().filter(|(kind, _)| kind.is_daemon_set()) {
-            table.daemon_sets.see(&set.into(), now.instant);
+        for (_, workload) in self.workloads().filter(|(kind, _)| kind.is_daemon_set()) {
+            let mut set = workload.clone();
+            admission.admit_by_policies(workload.creation(), &mut set.pod);
+            table.daemon_sets.see(&(&set).into(), now.instant);
         }
         table.daemon_sets.end_list(now.instant);
+        let denied = |reason: &str| UnknownPods::Denied(reason.to_owned());
         self.cluster.pods = table;
+        self.cluster.unknown_pods = if let Known::Forbidden(reason) = pods { Some(denied(reason)) } else { None };
+        self.cluster.unknown_daemon_sets = workloads.refused().get("daemonsets").map(|reason| denied(reason));
     }
 
     /// Returns the reason why taints of the pool are held, if it is known.
@@ -116,20 +109,20 @@ impl Simulation {
     /// would get them.
     pub(super) fn helped(&self) -> BTreeMap<String, BTreeMap<String, usize>> {
         let have_pods: BTreeSet<String> = self.placed_pods().map(Pod::workload).collect();
-        let templates = self.workloads.iter().map(|(kind, workload)| (*kind, workload));
-        let templates = templates.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
-        let new = templates.filter_map(|(kind, workload)| new_pod(kind, workload));
-        let new = new.filter(|pod| !have_pods.contains(&pod.workload()));
-        let new = new.filter_map(|pod| self.created(&pod));
-        let pods = self.placed_pods().filter_map(|pod| self.created(pod)).chain(new);
-        let pods: Vec<_> = pods.collect();
-        let workloads: BTreeMap<String, String> =
-            pods.iter().map(|pod| (format!("{}/{}", pod.namespace, pod.name), pod.workload())).collect();
+        let templates = self.workloads().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
+        let of_templates = templates.filter_map(|(kind, workload)| new_pod(kind, workload));
+        let of_templates: Vec<Pod> = of_templates.filter(|pod| !have_pods.contains(&pod.workload())).collect();
+        let pods = || self.placed_pods().chain(&of_templates);
+        let of_new = self.pod_table(pods().filter(|pod| is_new(pod)).filter_map(|pod| self.created(pod)));
+        let [new, existing] = [&of_new, &self.cluster.pods]
+            .map(|table| table.help.lacking().map(|(name, pool)| (&**name, pool)).collect::<BTreeMap<_, _>>());
         let mut helped: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-        for (pod, pool) in self.pod_table(pods).help.lacking() {
-            let Some(workload) = workloads.get(&**pod) else { continue };
-            let number = helped.entry(pool.clone()).or_default().entry(workload.clone()).or_default();
-            *number += usize::from(have_pods.contains(workload));
+        for pod in pods() {
+            let lacking = if is_new(pod) { &new } else { &existing };
+            let Some(pool) = lacking.get(&*format!("{}/{}", pod.namespace, pod.name)) else { continue };
+            let workload = pod.workload();
+            let counts = have_pods.contains(&workload);
+            *helped.entry((*pool).clone()).or_default().entry(workload).or_default() += usize::from(counts);
         }
         helped
     }
@@ -170,23 +163,22 @@ impl Simulation {
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the
     /// pod because the class selects other nodes.
     fn created(&self, pod: &Pod) -> Option<operator::Pod> {
-        let (creation, uid) = (pod.creation(Request::Pod), UID.to_owned());
-        if creation.request != Request::Pod {
-            return Some(operator::Pod { uid, ..operator::Pod::from(pod) });
+        if !is_new(pod) {
+            return Some(existing(pod));
         }
-        let mut pod = pod.clone();
-        self.admission.admit_by_policies(creation, &mut pod.spec);
-        let class = pod.spec.runtime_class.as_ref().and_then(|name| self.cluster.classes.get(name));
+        let mut new = pod.clone();
+        self.snapshot.admission.admit_by_policies(pod.creation(Request::Pod), &mut new.spec);
+        let class = new.spec.runtime_class.as_ref().and_then(|name| self.cluster.classes.get(name));
         if let Some(class) = class {
             let class = Class::from(&**class);
-            if class.conflict(&pod.spec).is_some() {
+            if class.conflict(&new.spec).is_some() {
                 return None;
             }
-            class.admit(&mut pod.spec);
+            class.admit(&mut new.spec);
         }
-        let mut pod = operator::Pod { uid, ..operator::Pod::from(&pod) };
+        let mut new = existing(&new);
         // The operator waits for the scheduler's first answer.
-        pod.start_status.is_unschedulable = true;
-        Some(pod)
+        new.start_status.is_unschedulable = true;
+        Some(new)
     }
 }

@@ -59,7 +59,7 @@ impl Scenario {
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (seen.object.name.to_string(), seen.object.node.clone())).collect();
         let now = Snapshot { nodes, ..after.clone() };
-        let present = forecast(now.clone())?;
+        let present = forecast(&now)?;
         // The classes of today are there when the nodes change.
         after.classes = present.classes.values().cloned().collect();
         let nodes = before.iter().map(SeenNode::host).collect();
@@ -123,7 +123,7 @@ fn changed(mut snapshot: Snapshot, change: Option<&Remedy>) -> Result<ForecastOu
     if let Some(change) = change {
         pool_change::apply(change, &mut snapshot.pools);
     }
-    forecast(snapshot)
+    forecast(&snapshot)
 }
 
 /// The three moments that each workload is asked about.

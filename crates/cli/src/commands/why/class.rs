@@ -19,7 +19,7 @@ pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(Cl
     let assumed = assume.note(&mut view)?;
     let gaps = Gaps { in_cluster: gaps.in_cluster || !view.autoscalers.unreadable.is_empty(), ..gaps };
     enforce(&mut view);
-    let classes = forecast(Snapshot::without_workloads(&view, now()))?.classes;
+    let classes = forecast(&Snapshot::without_workloads(&view, now()))?.classes;
     let not_found = || Error::NotFound { kind: "RuntimeClass", name: name.to_owned() };
     let class = classes.get(name).ok_or_else(not_found)?;
     let mut explanation = scale::class_explanation(&view, name, class);

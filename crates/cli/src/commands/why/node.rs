@@ -40,7 +40,7 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
         .chain(without_classes)
         .collect();
     let policy = policy_of(&snapshot.pools);
-    let outcome = progress::during("computing what the operator would do", || forecast(snapshot))?;
+    let outcome = progress::during("computing what the operator would do", || forecast(&snapshot))?;
     let mut explanation = node_explanation(name, &node, &policy, &classes, &outcome);
     explanation.reasons.extend(ends);
     Ok((NodeExplanation { notes, ..explanation }, gaps))

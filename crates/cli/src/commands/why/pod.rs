@@ -306,8 +306,8 @@ impl Surroundings {
     /// Adds the tolerations that winpool adds to new pods of this spec, and says so. The flag is true if pods of the workload have
     /// started on Windows nodes only. If one of its `pods` waits without them, winpool does not add them at present.
     fn add_tolerations(&mut self, new: Option<(Pod, bool)>, pods: &[Pod], spec: &mut PodSpec) {
-        let cluster = Simulation::new(Snapshot::without_workloads(&self.view, now()));
-        let added = cluster.added_tolerations(new).concat();
+        let snapshot = Snapshot::without_workloads(&self.view, now());
+        let added = Simulation::new(&snapshot).added_tolerations(new).concat();
         if added.is_empty() {
             return;
         }
