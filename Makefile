@@ -90,9 +90,9 @@ $(CARGO_TOOLS):
 unit control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 2 * $$(nproc) )))
 
 unit: ## Unit, property and snapshot tests of the core, tests of the binary, some on the control plane, and the examples in doc comments
-	$(call timed,$(TEST) --exclude winpool-e2e && $(TEST) --doc)
+	$(call timed,$(TEST) --lib --test testsuite --test new-build && $(TEST) --doc)
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
-	$(call timed,$(TEST) --lib --test control_plane --test operator)
+	$(call timed,$(TEST) --test control_plane --test operator)
 
 programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, built from Go modules the first time (10 minutes), and with Chromium, skipped where it is missing
 	$(call timed,browser=; export WINPOOL_AXE; WINPOOL_AXE=$$(e2e/browser/prepare.sh) || { browser="--skip browser::"; \
