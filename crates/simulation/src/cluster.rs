@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use thiserror::Error;
-use winpool_core::api::{WindowsPool, WindowsPoolStatus, names};
+use winpool_core::api::{WindowsPoolStatus, names};
 use winpool_core::node::{NodeFields, NodeObject, NodePlan};
 use winpool_core::plan::Now;
 use winpool_core::plan::attempt::{Outage, RequestError};
@@ -94,7 +93,7 @@ impl Cluster {
     }
 
     /// A new version of an object: something has changed.
-    pub fn next_version(&mut self) -> String {
+    fn next_version(&mut self) -> String {
         (self.version, self.has_news) = (self.version + 1, true);
         self.version.to_string()
     }
@@ -105,10 +104,10 @@ impl Cluster {
 
     /// Adds a pool, whose uid is its name if it has none, or replaces the one with its name.
     pub fn put_pool(&mut self, pool: &GuardedPool) {
-        let (name, mut metadata) = (pool.name_any(), pool.metadata.clone());
-        metadata.uid.get_or_insert_with(|| name.clone());
-        metadata.resource_version = Some(self.next_version());
-        let pool = Arc::new(with(pool, metadata, pool.status.clone()));
+        let (name, mut pool) = (pool.name_any(), pool.clone());
+        pool.metadata.uid.get_or_insert_with(|| name.clone());
+        pool.metadata.resource_version = Some(self.next_version());
+        let pool = Arc::new(request::changed_pool(&pool, |_| {}));
         match self.pools.iter_mut().find(|pool| pool.name_any() == name) {
             Some(found) => *found = pool,
             None => self.pools.push(pool),
@@ -209,8 +208,7 @@ impl Cluster {
             }
             Step::ReadPool { .. } => Answer::Pool(self.pool(pool).map(|found| Box::new(found.metadata.clone()))),
             Step::SetFinalizer(wanted) => self.change_pool(pool, |pool| {
-                let finalizers = Some(finalizers(&pool.metadata, *wanted));
-                with(pool, ObjectMeta { finalizers, ..pool.metadata.clone() }, pool.status.clone())
+                pool.metadata.finalizers = Some(finalizers(&pool.metadata, *wanted));
             }),
             Step::Class(class) => self.execute_class(&class.name, &class.request),
             Step::ListLabelledNodes => {
@@ -219,14 +217,15 @@ impl Cluster {
                 Answer::Nodes(labelled.map(|(name, _)| name.clone()).collect())
             }
             Step::WriteStatus { status, .. } => {
-                self.change_pool(pool, |pool| with(pool, pool.metadata.clone(), Some(WindowsPoolStatus::clone(status))))
+                self.change_pool(pool, |pool| pool.status = Some(WindowsPoolStatus::clone(status)))
             }
         }
     }
 
-    fn change_pool(&mut self, name: &str, change: impl FnOnce(&GuardedPool) -> GuardedPool) -> Answer {
+    fn change_pool(&mut self, name: &str, change: impl FnOnce(&mut GuardedPool)) -> Answer {
         let Some(pool) = self.pool(name) else { return Answer::Refused(RequestError::Gone) };
-        let changed = change(pool);
+        let mut changed = GuardedPool::clone(pool);
+        change(&mut changed);
         self.put_pool(&changed);
         let answer = self.pool(name).map(|pool| Answer::Written(Box::new(GuardedPool::clone(pool))));
         self.pools.retain(|pool| pool.metadata.deletion_timestamp.is_none() || !pool.finalizers().is_empty());
@@ -333,14 +332,4 @@ impl Cluster {
         }
         Err(Unfinished(ROUNDS))
     }
-}
-
-/// Returns the pool with this metadata and status, as if it were read again. One that cannot be decoded has them too.
-fn with(pool: &GuardedPool, metadata: ObjectMeta, status: Option<WindowsPoolStatus>) -> GuardedPool {
-    if let Ok(WindowsPool { spec, .. }) = pool.pool() {
-        return WindowsPool { metadata, spec: spec.clone(), status }.into();
-    }
-    let mut pool = pool.clone();
-    (pool.metadata, pool.status) = (metadata, status);
-    pool
 }

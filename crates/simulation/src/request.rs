@@ -10,10 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
 use winpool_core::labels::Labels;
 use winpool_core::node::{MetadataChange, NodeFields, NodePlan, TaintList};
 use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::patch::runtime_class_patch;
+use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::plan::reconcile::ClassRequest;
 
 /// Applies a JSON Patch as the API server does. The json-patch crate fails a `test` of an absent member; the API server
@@ -98,4 +100,13 @@ pub fn labels<'a>(labels: &Labels, changes: impl IntoIterator<Item = (&'a str, O
         }
     }
     after.into_iter().collect()
+}
+
+/// Returns the pool with this change, if it could be decoded, or else the same pool.
+pub fn changed_pool(pool: &GuardedPool, change: impl FnOnce(&mut WindowsPool)) -> GuardedPool {
+    let Ok(WindowsPool { spec, .. }) = pool.pool() else { return pool.clone() };
+    let (metadata, status) = (pool.metadata.clone(), pool.status.clone());
+    let mut changed = WindowsPool { metadata, spec: spec.clone(), status };
+    change(&mut changed);
+    changed.into()
 }

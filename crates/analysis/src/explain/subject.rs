@@ -88,9 +88,9 @@ pub fn subjects(snapshot: &Snapshot, started: &Started, there: &Cluster) -> Vec<
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let cluster = Simulation::new(snapshot);
     let on_windows = started.on_windows();
-    let new = workloads.iter().enumerate().filter_map(|(index, (kind, workload))| {
+    let new = workloads.iter().enumerate().filter_map(|(index, (_, workload))| {
         let has_run_there = on_windows.get(&workload.object().to_string()) == Some(&true);
-        Some((index, (new_pod(kind, workload)?, has_run_there)))
+        Some((index, (new_pod(workload)?, has_run_there)))
     });
     let (places, new): (Vec<usize>, Vec<_>) = new.unzip();
     let added: BTreeMap<usize, Vec<Taint>> = places.into_iter().zip(cluster.added_tolerations(new)).collect();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::api::{ObjectReference, WindowsPool};
+use winpool_core::api::ObjectReference;
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::pod::Class;
 
@@ -40,6 +40,7 @@ pub(crate) use related::{CONFIGURATION, FILE_SYSTEM, IS_DEFAULT, KUEUE, QUEUE};
 pub use related::{RELATED, Related, RelatedKind};
 pub use source::{Placed, Position};
 pub use started::Started;
+pub use winpool_simulation::request::changed_pool;
 pub use workload::Workload;
 pub use written::Written;
 
@@ -54,15 +55,6 @@ pub const NODE_SELECTORS: [&str; 2] = ["openshift.io/node-selector", "scheduler.
 pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
     let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
     KubernetesVersion::parse(parts.next()?, parts.next()?)
-}
-
-/// Returns the pool with this change, if it could be decoded, or else the same pool.
-pub fn changed_pool(pool: &GuardedPool, change: impl FnOnce(&mut WindowsPool)) -> GuardedPool {
-    let Ok(WindowsPool { spec, .. }) = pool.pool() else { return pool.clone() };
-    let (metadata, status) = (pool.metadata.clone(), pool.status.clone());
-    let mut changed = WindowsPool { metadata, spec: spec.clone(), status };
-    change(&mut changed);
-    changed.into()
 }
 
 /// The objects of a cluster that winpool read to answer a question.

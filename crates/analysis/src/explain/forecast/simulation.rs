@@ -11,7 +11,6 @@ use winpool_core::plan::reconcile::taints::HeldTaints;
 use winpool_core::pod::{self as operator, Class, PodProgress};
 use winpool_simulation::Cluster;
 
-use crate::kinds::WorkloadKind;
 use crate::pod::{ClassExt, Pod, table_of};
 use crate::view::{Known, Request, Workload};
 
@@ -42,8 +41,8 @@ fn existing(pod: &Pod) -> operator::Pod {
 }
 
 /// A pod that the workload would create; `None` for a DaemonSet, whose controller makes none that winpool could change.
-pub fn new_pod(kind: &'static WorkloadKind, workload: &Workload) -> Option<Pod> {
-    (!kind.is_daemon_set()).then(|| workload.new_pod())
+pub fn new_pod(workload: &Workload) -> Option<Pod> {
+    (!workload.is_daemon_set()).then(|| workload.new_pod())
 }
 
 impl<'s> Simulation<'s> {
@@ -63,8 +62,8 @@ impl<'s> Simulation<'s> {
         self.snapshot.pods.known().into_iter().flatten().filter(|pod| !is_placed_by_author(pod))
     }
 
-    fn workloads(&self) -> impl Iterator<Item = (&'static WorkloadKind, &'s Workload)> {
-        self.snapshot.workloads.known().into_iter().flatten()
+    fn workloads(&self) -> impl Iterator<Item = &'s Workload> {
+        self.snapshot.workloads.known().into_iter().flatten().map(|(_, workload)| workload)
     }
 
     /// Shows all pods and `DaemonSets` to the operator, as its watches do. A plan for manifests assumes that no pod needs a
@@ -73,7 +72,7 @@ impl<'s> Simulation<'s> {
         let (Snapshot { pods, workloads, admission, .. }, now) = (self.snapshot, self.cluster.now);
         let mut table = table_of(self.placed_pods().map(existing), now);
         table.daemon_sets.begin_list();
-        for (_, workload) in self.workloads().filter(|(kind, _)| kind.is_daemon_set()) {
+        for workload in self.workloads().filter(|workload| workload.is_daemon_set()) {
             let mut set = workload.clone();
             admission.admit_by_policies(workload.creation(), &mut set.pod);
             table.daemon_sets.see(&(&set).into(), now.instant);
@@ -109,16 +108,16 @@ impl<'s> Simulation<'s> {
     /// would get them.
     pub(super) fn helped(&self) -> BTreeMap<String, BTreeMap<String, usize>> {
         let have_pods: BTreeSet<String> = self.placed_pods().map(Pod::workload).collect();
-        let templates = self.workloads().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
-        let of_templates = templates.filter_map(|(kind, workload)| new_pod(kind, workload));
+        let templates = self.workloads().filter(|workload| workload.controller.is_none() && !workload.is_over);
+        let of_templates = templates.filter_map(new_pod);
         let of_templates: Vec<Pod> = of_templates.filter(|pod| !have_pods.contains(&pod.workload())).collect();
         let pods = || self.placed_pods().chain(&of_templates);
         let of_new = self.pod_table(pods().filter(|pod| is_new(pod)).filter_map(|pod| self.created(pod)));
-        let [new, existing] = [&of_new, &self.cluster.pods]
+        let [by_new, by_existing] = [&of_new, &self.cluster.pods]
             .map(|table| table.help.lacking().map(|(name, pool)| (&**name, pool)).collect::<BTreeMap<_, _>>());
         let mut helped: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
         for pod in pods() {
-            let lacking = if is_new(pod) { &new } else { &existing };
+            let lacking = if is_new(pod) { &by_new } else { &by_existing };
             let Some(pool) = lacking.get(&*format!("{}/{}", pod.namespace, pod.name)) else { continue };
             let workload = pod.workload();
             let counts = have_pods.contains(&workload);

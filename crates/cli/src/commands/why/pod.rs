@@ -124,7 +124,7 @@ impl Question<'_> {
         let images = images(&workload.pod, self.resolve, &mut around.lacks.gaps).await?;
         let cluster = around.cluster(&images);
         let started = cluster.history(&pods).is_on_windows_only();
-        let new = new_pod(kind, &workload).map(|pod| (pod, started));
+        let new = new_pod(&workload).map(|pod| (pod, started));
         around.add_tolerations(new, &pods, &mut workload.pod);
         let explain = |cluster: &Cluster| answer_template(kind, &workload, &pods, cluster);
         let mut answer = explain(&cluster);
